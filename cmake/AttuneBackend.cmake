@@ -1,0 +1,12 @@
+# Reads src/backends/catalog.inc, the one list of backends, and writes the include list that registry/catalog.cpp expands.
+set(catalog ${CMAKE_SOURCE_DIR}/src/backends/catalog.inc)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${catalog})
+set(includes "// Written by cmake/AttuneBackend.cmake from src/backends/catalog.inc.\n")
+if(EXISTS ${catalog})
+  file(STRINGS ${catalog} rows REGEX "^ATTUNE_BACKEND\\(")
+  foreach(row IN LISTS rows)
+    string(REGEX REPLACE "^ATTUNE_BACKEND\\(([a-z0-9_]+)\\).*" "\\1" backend "${row}")
+    string(APPEND includes "#include \"backends/${backend}/descriptor.hpp\"\n")
+  endforeach()
+endif()
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/attune_catalog_includes.hpp CONTENT "${includes}" @ONLY)

@@ -1,0 +1,116 @@
+// BatchView: one step's requests, as index arrays. The only thing an engine hands down once per
+// step (layer attention).
+//
+//   example: two requests, 3 new tokens on a 5-token context and 1 on a 9-token one, page_size 4
+//     qo_indptr        {0, 3, 4}        rows of q and o
+//     kv_indptr        {0, 2, 5}        entries of kv_indices
+//     kv_indices       {7, 2,  9, 4, 1} page ids, in order of position
+//     kv_last_page_len {1, 1}           tokens in each request's last page (0 for a request without
+//     pages)
+// kv_len(i) counts the keys including this step's new tokens: append_kv has written, or will have
+// written, them before run. Queries are aligned to the end: row r of request i sits at position
+// kv_offset(i) + kv_len(i) - qo_len(i) + r.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <attune/status.hpp>
+
+namespace attune {
+
+enum class BatchForm : std::uint8_t {
+  extend,         ///< any number of query tokens each
+  decode,         ///< exactly one query token each
+  mixed,          ///< extend and decode requests together
+  idle,           ///< nothing to do
+  target_verify,  ///< a tree or chain of draft tokens each, custom_mask if a tree
+  draft_extend,   ///< catching a draft model up
+};
+
+[[nodiscard]] constexpr std::string_view name(BatchForm f) {
+  switch (f) {
+    case BatchForm::extend: return "extend";
+    case BatchForm::decode: return "decode";
+    case BatchForm::mixed: return "mixed";
+    case BatchForm::idle: return "idle";
+    case BatchForm::target_verify: return "target_verify";
+    case BatchForm::draft_extend: return "draft_extend";
+  }
+  return "?";
+}
+
+/// Where keys and values are read from.
+enum class KvSource : std::uint8_t {
+  paged,   ///< kv_indices name pages of LayerCall::k_cache / v_cache
+  ragged,  ///< LayerCall::k / v hold them token by token; kv_indptr counts tokens, kv_indices is
+           ///< empty
+};
+
+/// A group of consecutive requests whose page tables begin with the same pages (read off the prefix
+/// tree).
+struct PrefixGroup {
+  std::int32_t first_request = 0;
+  std::int32_t num_requests = 0;
+  std::int32_t num_pages = 0;  ///< leading pages shared by all of them; every one full
+};
+
+struct BatchView {
+  BatchForm form = BatchForm::idle;
+  KvSource source = KvSource::paged;
+  std::int32_t page_size = 1;
+
+  std::span<const std::int32_t> qo_indptr;   ///< [batch + 1], starts at 0, never falls
+  std::span<const std::int32_t> kv_indptr;   ///< [batch + 1]
+  std::span<const std::int32_t> kv_indices;  ///< [kv_indptr[batch]] page ids
+  std::span<const std::int32_t>
+      kv_last_page_len;  ///< [batch], 1 … page_size; 0 where there are no pages
+  /// [batch] or empty: position of the first key of the page table (a window pool has returned the
+  /// earlier pages).
+  std::span<const std::int64_t> kv_offset;
+
+  /// Packed bits, bit r * kv_len + c of a request at byte custom_mask_indptr[i], little end first,
+  /// each request on its own bytes. A set bit = visible. It replaces the causal rule; windows still
+  /// apply.
+  std::span<const std::uint8_t> custom_mask;
+  std::span<const std::int64_t> custom_mask_indptr;  ///< [batch + 1], bytes
+
+  std::span<const std::int32_t>
+      state_indices;  ///< [batch] state slots (linear variants); -1 = padding row
+  std::span<const PrefixGroup>
+      prefix_groups;  ///< level by level, outermost first; empty = nothing shared
+
+  [[nodiscard]] std::int64_t batch_size() const {
+    return qo_indptr.empty() ? 0 : static_cast<std::int64_t>(qo_indptr.size()) - 1;
+  }
+  [[nodiscard]] std::int64_t num_qo_tokens() const {
+    return qo_indptr.empty() ? 0 : qo_indptr.back();
+  }
+  [[nodiscard]] std::int64_t qo_len(std::int64_t i) const {
+    const auto n = static_cast<std::size_t>(i);
+    return qo_indptr[n + 1] - qo_indptr[n];
+  }
+  [[nodiscard]] std::int64_t kv_len(std::int64_t i) const {
+    const auto n = static_cast<std::size_t>(i);
+    const std::int64_t entries = kv_indptr[n + 1] - kv_indptr[n];
+    if (source == KvSource::ragged) return entries;
+    return entries == 0 ? 0 : (entries - 1) * page_size + kv_last_page_len[n];
+  }
+  [[nodiscard]] std::int64_t first_kv_position(std::int64_t i) const {
+    return kv_offset.empty() ? 0 : kv_offset[static_cast<std::size_t>(i)];
+  }
+};
+
+/// The largest batch an engine will ever plan: workspaces and graph buffers are sized from it,
+/// once.
+struct BatchBounds {
+  std::int64_t max_batch = 0;
+  std::int64_t max_qo_tokens = 0;
+  std::int64_t max_kv_entries = 0;  ///< of kv_indices, over the batch
+  std::int64_t max_kv_len = 0;      ///< of one request
+  std::int32_t page_size = 1;
+  bool decode_only = false;  ///< one query token a request: no prefill workspace is counted
+};
+
+}  // namespace attune

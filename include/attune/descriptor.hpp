@@ -1,0 +1,113 @@
+// BackendDescriptor: all the world knows about a backend before it is loaded (layer attention).
+// Selection, error texts, command-line help, docs and tests read this one table.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <attune/batch.hpp>
+#include <attune/device.hpp>
+#include <attune/fixed_list.hpp>
+#include <attune/spec.hpp>
+#include <attune/tensor.hpp>
+
+namespace attune {
+
+/// One bit a capability that a spec, a batch or an engine may ask for.
+enum class Feature : std::uint32_t {
+  lse = 1u << 0,
+  sliding_window = 1u << 1,
+  soft_cap = 1u << 2,
+  sinks = 1u << 3,
+  alibi = 1u << 4,
+  custom_mask = 1u << 5,
+  cross_attention = 1u << 6,
+  encoder_only = 1u << 7,
+  xai_temperature = 1u << 8,
+  attention_chunk = 1u << 9,
+  kv_scales = 1u << 10,
+  per_head_scales = 1u << 11,
+  ragged_kv = 1u << 12,
+  mixed_batch = 1u << 13,
+  target_verify = 1u << 14,
+  draft_extend = 1u << 15,
+  tree_verify = 1u << 16,
+  cascade = 1u << 17,
+  unequal_head_dims = 1u << 18,
+  cuda_graph = 1u << 19,
+  device_planning = 1u << 20,
+  batch_invariant = 1u << 21,
+  deterministic = 1u << 22,
+  chunked_prefix = 1u << 23,
+};
+
+class FeatureSet {
+ public:
+  constexpr FeatureSet() = default;
+  constexpr FeatureSet(Feature f)
+      : bits_(static_cast<std::uint32_t>(f)) {}  // NOLINT(google-explicit-constructor)
+  [[nodiscard]] constexpr bool has(Feature f) const {
+    return (bits_ & static_cast<std::uint32_t>(f)) != 0;
+  }
+  [[nodiscard]] constexpr std::uint32_t bits() const { return bits_; }
+  friend constexpr FeatureSet operator|(FeatureSet a, FeatureSet b) {
+    FeatureSet r;
+    r.bits_ = a.bits_ | b.bits_;
+    return r;
+  }
+
+ private:
+  std::uint32_t bits_ = 0;
+};
+[[nodiscard]] constexpr FeatureSet operator|(Feature a, Feature b) {
+  return FeatureSet(a) | FeatureSet(b);
+}
+
+struct SmRange {
+  int min = 0;  ///< 10 * major + minor
+  int max = 0;
+  [[nodiscard]] constexpr bool operator==(const SmRange&) const = default;
+};
+
+struct HeadDims {
+  int qk = 0;
+  int vo = 0;
+  [[nodiscard]] constexpr bool operator==(const HeadDims&) const = default;
+};
+
+/// What one backend can do for some variants on one device kind. An empty list means "any" where
+/// the comment says so.
+struct Capability {
+  DeviceKind device = DeviceKind::cpu;
+  CpuIsa isa = CpuIsa::scalar;             ///< CPU: least level
+  FixedList<SmRange, 4> sm{};              ///< CUDA: any of these
+  FixedList<std::string_view, 4> archs{};  ///< HIP: any of these; empty = any
+  FixedList<Variant, 4> variants{};
+  FixedList<Phase, 2> phases{};
+  FixedList<DType, 4> q_dtypes{};
+  FixedList<DType, 8> kv_dtypes{};
+  FixedList<HeadDims, 12> head_dims{};  ///< empty = any up to max_head_dim
+  int max_head_dim = 0;                 ///< 0 = no limit
+  FixedList<int, 8> gqa_group_sizes{};  ///< empty = any
+  FixedList<std::int32_t, 10>
+      page_sizes{};  ///< empty = any from 1 to 256; the first is the preferred one
+  FixedList<KvLayout, 4>
+      kv_layouts{};  ///< the first is the preferred one; empty for linear variants
+  FeatureSet features{};
+};
+
+enum class BackendStatus : std::uint8_t { not_built, experimental, stable };
+
+struct BackendDescriptor {
+  std::string_view name;
+  std::string_view summary;
+  FixedList<std::string_view, 2> aliases{};
+  FixedList<std::string_view, 2> deprecated_aliases{};
+  BackendStatus status = BackendStatus::not_built;
+  std::string_view
+      needs{};  ///< what a not_built backend waits for, and what any backend needs to run
+  FixedList<Capability, 4> capabilities{};
+  std::string_view paper{};  ///< paper or source of the method
+};
+
+}  // namespace attune
