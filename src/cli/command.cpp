@@ -1,0 +1,91 @@
+#include "cli/command.hpp"
+
+#include <fmt/core.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+namespace attune::cli {
+
+void add_common_options(CLI::App& app, CommonOptions& o) {
+  app.add_option("--model", o.model,
+                 "a Hugging Face folder, a config.json (explain only), or a .gguf file");
+  app.add_option("--device", o.device,
+                 "auto, cpu, cuda, cuda:N; explain and backends also take cpu:avx512, cuda:sm90, "
+                 "hip:gfx942, xpu, npu …")
+      ->capture_default_str();
+  app.add_option("--attention-backend", o.attention_backend, "a name of the catalog, or auto")
+      ->capture_default_str();
+  app.add_option("--prefill-attention-backend", o.prefill_attention_backend,
+                 "another backend for prefill");
+  app.add_option("--decode-attention-backend", o.decode_attention_backend,
+                 "another backend for decode");
+  app.add_option("--layer-attention-backend", o.layer_attention_backend,
+                 "another backend for some layers, e.g. 0-3,7=reference; repeatable")
+      ->take_all();
+  app.add_option("--page-size", o.page_size, "tokens a KV page holds, or auto")
+      ->capture_default_str();
+  app.add_option("--kv-cache-dtype", o.kv_cache_dtype,
+                 "auto, fp32, bf16, fp16, fp8_e4m3, fp8_e5m2 or int8")
+      ->capture_default_str();
+  app.add_option("--fallback", o.fallback,
+                 "what an automatic choice may do when its first choice refuses")
+      ->check(CLI::IsMember({"allow", "warn", "forbid"}))
+      ->capture_default_str();
+  app.add_option("--force-isa", o.force_isa,
+                 "cap CPU kernels at scalar, avx2, avx512, avx512_bf16 or amx");
+  app.add_option("--threads", o.threads, "CPU threads (default: the cores this process may use)")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--seed", o.seed, "seed of every random choice")->capture_default_str();
+  app.add_option("--plugin", o.plugins, "a shared object with backends; repeatable")
+      ->envname("ATTUNE_PLUGINS")
+      ->delimiter(':');
+  app.add_flag("--json", o.json, "print exactly one JSON document on stdout");
+}
+
+Result<CpuIsa> isa_cap(const CommonOptions& options) {
+  if (options.force_isa.empty()) return CpuIsa::amx;
+  return parse_cpu_isa(options.force_isa);
+}
+
+Result<DeviceInfo> device_of(const CommonOptions& options) {
+  const Result<CpuIsa> cap = isa_cap(options);
+  if (!cap.ok()) return cap.status();
+  return parse_device(options.device, *cap);
+}
+
+int thread_count(const CommonOptions& options, const DeviceInfo& cpu) {
+  return options.threads > 0 ? options.threads : std::max(1, cpu.num_units);
+}
+
+int report(const Status& status) {
+  if (status.ok()) return kDone;
+  fmt::print(stderr, "attune: {}\n", status.text());
+  std::size_t name_width = 0;
+  std::size_t rule_width = 0;
+  for (const Refusal& r : status.refusals()) {
+    name_width = std::max(name_width, r.backend.size());
+    rule_width = std::max(rule_width, r.rule.size());
+  }
+  for (const Refusal& r : status.refusals())
+    fmt::print(stderr, "  {:<{}}  {:<{}}  wanted {}; have {}\n", r.backend, name_width, r.rule,
+               rule_width, r.wanted, r.have);
+  switch (status.code()) {
+    case StatusCode::unsupported: return kNoBackend;
+    case StatusCode::invalid_argument:
+    case StatusCode::plugin_error: return kBadInput;
+    default: return kFailed;
+  }
+}
+
+int finish(int code) {
+  errno = 0;
+  const bool wrote = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (wrote || errno == EPIPE || errno == 0) return code;
+  std::perror("attune: cannot write to stdout");
+  return code == kDone ? static_cast<int>(kFailed) : code;
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,25 @@
+// attune: the command line. The contract is docs/cli.md; each command lives in a file of its own.
+#include <CLI/CLI.hpp>
+
+#include <csignal>
+
+#include "cli/command.hpp"
+
+int main(int argc, char** argv) {
+  using namespace attune::cli;
+  // A reader that leaves (attune … | head) ends the output, not the program with a signal.
+  std::signal(SIGPIPE, SIG_IGN);
+
+  CLI::App app{"attune: attention for LLM inference, with a reason for every choice", "attune"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", ATTUNE_VERSION);
+  int exit_code = kDone;
+  add_doctor(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int shown = app.exit(error);
+    return finish(shown == 0 ? kDone : kBadInput);
+  }
+  return finish(exit_code);
+}
