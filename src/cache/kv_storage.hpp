@@ -13,30 +13,24 @@
 #include <attune/status.hpp>
 #include <attune/tensor.hpp>
 
+#include "tensor/kv_layout.hpp"
+
 namespace attune::cache {
 
-/// What one layer keeps of one token.
-struct LayerKv {
-  KvLayout layout = KvLayout::nhd;
-  DType dtype = DType::bf16;
-  int num_kv_heads = 0;
-  int head_dim_qk = 0;  ///< mla: kv_lora_rank + qk_rope_head_dim
-  int head_dim_vo = 0;  ///< mla: kv_lora_rank
+struct LayerPages {
+  tensor::KvShape shape;
+  std::int32_t num_pages = 0;  ///< of the pool this layer's ids come from; 0 = keeps nothing
 };
-
-/// Bytes that one token costs in one such layer.
-[[nodiscard]] std::int64_t bytes_per_token(const LayerKv& layer);
 
 class KvStorage {
  public:
-  /// One layer's pages. Memory is reserved, not touched: pages never used cost no resident memory.
-  static Result<KvStorage> make(std::int32_t page_size, std::span<const LayerKv> layers,
-                                std::span<const std::int32_t> pages_of_layer);
+  /// Memory is reserved, not touched: pages never used cost no resident memory.
+  static Result<KvStorage> make(std::span<const LayerPages> layers);
 
   [[nodiscard]] std::size_t num_layers() const { return layers_.size(); }
-  /// As LayerCall::k_cache and v_cache want them.
-  [[nodiscard]] TensorView k(std::size_t layer) const { return layers_[layer].k; }
-  [[nodiscard]] TensorView v(std::size_t layer) const { return layers_[layer].v; }
+  /// As LayerCall::k_cache and v_cache want them; undefined for a layer without pages.
+  [[nodiscard]] const TensorView& k(std::size_t layer) const { return layers_[layer].k; }
+  [[nodiscard]] const TensorView& v(std::size_t layer) const { return layers_[layer].v; }
   [[nodiscard]] std::int64_t num_bytes() const { return num_bytes_; }
 
  private:
