@@ -1,0 +1,86 @@
+// The bulk tensor copy engine (PTX ISA 9.7.9.25): one thread asks, boxes arrive, an mbarrier counts
+// the bytes. Coordinates run innermost first, in elements; boxes beyond the tensor read as zero.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/ptx/mbarrier.cuh"
+
+namespace attune::kernels::ptx {
+
+/// L2 eviction hints, as createpolicy encodes them.
+enum class CacheHint : std::uint64_t {
+  evict_normal = 0x1000000000000000,
+  evict_first = 0x12F0000000000000,
+  evict_last = 0x14F0000000000000,
+};
+
+__device__ __forceinline__ void tma_prefetch(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+__device__ __forceinline__ void tma_load(void* to, const CUtensorMap& map, Mbarrier& done,
+                                         CacheHint hint, std::int32_t c0, std::int32_t c1) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(&done)), "r"(c0), "r"(c1), "l"(static_cast<std::uint64_t>(hint))
+      : "memory");
+}
+
+__device__ __forceinline__ void tma_load(void* to, const CUtensorMap& map, Mbarrier& done,
+                                         CacheHint hint, std::int32_t c0, std::int32_t c1,
+                                         std::int32_t c2) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(&done)), "r"(c0), "r"(c1), "r"(c2),
+      "l"(static_cast<std::uint64_t>(hint))
+      : "memory");
+}
+
+__device__ __forceinline__ void tma_load(void* to, const CUtensorMap& map, Mbarrier& done,
+                                         CacheHint hint, std::int32_t c0, std::int32_t c1,
+                                         std::int32_t c2, std::int32_t c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(&done)), "r"(c0), "r"(c1), "r"(c2), "r"(c3),
+      "l"(static_cast<std::uint64_t>(hint))
+      : "memory");
+}
+
+/// The same box into the same place of every CTA of the cluster whose bit is set in `ctas`, each
+/// CTA's own barrier counting it.
+__device__ __forceinline__ void tma_load_multicast(void* to, const CUtensorMap& map, Mbarrier& done,
+                                                   CacheHint hint, std::uint16_t ctas,
+                                                   std::int32_t c0, std::int32_t c1,
+                                                   std::int32_t c2, std::int32_t c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;" ::"r"(
+          shared_address(to)),
+      "l"(&map), "r"(shared_address(&done)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(ctas),
+      "l"(static_cast<std::uint64_t>(hint))
+      : "memory");
+}
+
+/// Plain bytes (a multiple of 16, both ends 16-byte aligned), no tensor map.
+__device__ __forceinline__ void bulk_load(void* to, const void* from, std::uint32_t bytes,
+                                          Mbarrier& done, CacheHint hint) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(&done)), "l"(static_cast<std::uint64_t>(hint))
+      : "memory");
+}
+
+/// Makes this thread's ordinary shared-memory writes visible to wgmma and the copy engine; a
+/// barrier among the writers must follow.
+__device__ __forceinline__ void fence_proxy_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+}  // namespace attune::kernels::ptx
