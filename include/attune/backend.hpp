@@ -52,19 +52,19 @@ using PlanHandle = std::unique_ptr<Plan>;
 struct LayerCall {
   int layer = 0;
 
-  TensorView q;    ///< [num_qo_tokens, num_qo_heads, head_dim_qk]
-  TensorView o;    ///< [num_qo_tokens, num_qo_heads, head_dim_vo]
-  TensorView lse;  ///< optional, fp32 [num_qo_tokens, num_qo_heads], natural log
+  TensorView q{};    ///< [num_qo_tokens, num_qo_heads, head_dim_qk]
+  TensorView o{};    ///< [num_qo_tokens, num_qo_heads, head_dim_vo]
+  TensorView lse{};  ///< optional, fp32 [num_qo_tokens, num_qo_heads], natural log
 
-  TensorView k;  ///< new (append_kv) or ragged (run) keys: [tokens, num_kv_heads, head_dim_qk]
-  TensorView v;  ///< likewise values: [tokens, num_kv_heads, head_dim_vo]
+  TensorView k{};  ///< new (append_kv) or ragged (run) keys: [tokens, num_kv_heads, head_dim_qk]
+  TensorView v{};  ///< likewise values: [tokens, num_kv_heads, head_dim_vo]
   /// [tokens of k], page * page_size + place in page; negative = do not write. append_kv only.
-  std::span<const std::int64_t> slot_mapping;
+  std::span<const std::int64_t> slot_mapping{};
 
-  TensorView k_cache;  ///< nhd: [pages, page_size, num_kv_heads, head_dim_qk]; hnd: [pages,
-                       ///< num_kv_heads, page_size, head_dim_qk]
+  TensorView k_cache{};  ///< nhd: [pages, page_size, num_kv_heads, head_dim_qk]; hnd: [pages,
+                         ///< num_kv_heads, page_size, head_dim_qk]
   TensorView
-      v_cache;  ///< likewise with head_dim_vo; mla: the first kv_lora_rank columns of k_cache
+      v_cache{};  ///< likewise with head_dim_vo; mla: the first kv_lora_rank columns of k_cache
 
   float q_scale = 1.0f;  ///< multiply the logits
   float k_scale = 1.0f;  ///< a stored key times k_scale is the key
@@ -93,8 +93,8 @@ class Backend {
 
 /// Everything a factory gets; no engine object.
 struct BackendContext {
-  AttentionSpec spec;
-  DeviceInfo device;
+  AttentionSpec spec{};
+  DeviceInfo device{};
   std::int32_t page_size = 1;
   KvLayout kv_layout = KvLayout::nhd;
   Executor* executor = nullptr;  ///< CPU backends; outlives the backend

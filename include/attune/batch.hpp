@@ -61,25 +61,25 @@ struct BatchView {
   KvSource source = KvSource::paged;
   std::int32_t page_size = 1;
 
-  std::span<const std::int32_t> qo_indptr;   ///< [batch + 1], starts at 0, never falls
-  std::span<const std::int32_t> kv_indptr;   ///< [batch + 1]
-  std::span<const std::int32_t> kv_indices;  ///< [kv_indptr[batch]] page ids
+  std::span<const std::int32_t> qo_indptr{};   ///< [batch + 1], starts at 0, never falls
+  std::span<const std::int32_t> kv_indptr{};   ///< [batch + 1]
+  std::span<const std::int32_t> kv_indices{};  ///< [kv_indptr[batch]] page ids
   std::span<const std::int32_t>
-      kv_last_page_len;  ///< [batch], 1 … page_size; 0 where there are no pages
+      kv_last_page_len{};  ///< [batch], 1 … page_size; 0 where there are no pages
   /// [batch] or empty: position of the first key of the page table (a window pool has returned the
   /// earlier pages).
-  std::span<const std::int64_t> kv_offset;
+  std::span<const std::int64_t> kv_offset{};
 
   /// Packed bits, bit r * kv_len + c of a request at byte custom_mask_indptr[i], little end first,
   /// each request on its own bytes. A set bit = visible. It replaces the causal rule; windows still
   /// apply.
-  std::span<const std::uint8_t> custom_mask;
-  std::span<const std::int64_t> custom_mask_indptr;  ///< [batch + 1], bytes
+  std::span<const std::uint8_t> custom_mask{};
+  std::span<const std::int64_t> custom_mask_indptr{};  ///< [batch + 1], bytes
 
   std::span<const std::int32_t>
-      state_indices;  ///< [batch] state slots (linear variants); -1 = padding row
+      state_indices{};  ///< [batch] state slots (linear variants); -1 = padding row
   std::span<const PrefixGroup>
-      prefix_groups;  ///< level by level, outermost first; empty = nothing shared
+      prefix_groups{};  ///< level by level, outermost first; empty = nothing shared
 
   [[nodiscard]] std::int64_t batch_size() const {
     return qo_indptr.empty() ? 0 : static_cast<std::int64_t>(qo_indptr.size()) - 1;

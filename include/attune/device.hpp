@@ -44,10 +44,10 @@ enum class CpuIsa : std::uint8_t { scalar, avx2, avx512, avx512_bf16, amx };
 /// Facts about one device, present or imagined. `explain` works on imagined ones.
 struct DeviceInfo {
   DeviceKind kind = DeviceKind::cpu;
-  std::string name;               ///< marketing name, or the word it was parsed from
+  std::string name{};             ///< marketing name, or the word it was parsed from
   int index = 0;                  ///< CUDA ordinal after CUDA_VISIBLE_DEVICES
   int sm = 0;                     ///< CUDA: 10 * major + minor; 0 = none or unknown
-  std::string arch;               ///< HIP: gfx942 …
+  std::string arch{};             ///< HIP: gfx942 …
   CpuIsa isa = CpuIsa::scalar;    ///< CPU: the highest usable level, after --force-isa
   bool has_amx_int8 = false;      ///< CPU: AMX-INT8 usable
   int num_units = 1;              ///< CPU: cores this process may use; CUDA: SMs

@@ -1,0 +1,400 @@
+#include "attention/validate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <string_view>
+
+#include "base/join.hpp"
+#include "tensor/shape_match.hpp"
+
+namespace attune::attention {
+namespace {
+
+using base::join;
+
+bool is_float(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
+
+bool is_kv_dtype(DType t) {
+  return is_float(t) || t == DType::fp8_e4m3 || t == DType::fp8_e5m2 || t == DType::i8;
+}
+
+bool is_latent(KvLayout layout) {
+  return layout == KvLayout::mla_latent || layout == KvLayout::mla_latent_fp8;
+}
+
+Status check_indptr(std::string_view what, std::span<const std::int32_t> indptr) {
+  if (indptr[0] != 0) return invalid_argument(join(what, "[0] must be 0, have ", indptr[0]));
+  for (std::size_t i = 1; i < indptr.size(); ++i)
+    if (indptr[i] < indptr[i - 1])
+      return invalid_argument(
+          join(what, " must never fall, but [", i, "] = ", indptr[i], " follows ", indptr[i - 1]));
+  return {};
+}
+
+Status check_count(std::string_view what, std::size_t have, std::int64_t want) {
+  if (static_cast<std::int64_t>(have) == want) return {};
+  return invalid_argument(join(what, ": want ", want, " entries, have ", have));
+}
+
+Status check_pages(const BatchView& batch) {
+  const std::int64_t n = batch.batch_size();
+  if (Status s = check_count("kv_indices", batch.kv_indices.size(), batch.kv_indptr.back());
+      !s.ok())
+    return s;
+  if (Status s = check_count("kv_last_page_len", batch.kv_last_page_len.size(), n); !s.ok())
+    return s;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+    const std::int32_t pages = batch.kv_indptr[i + 1] - batch.kv_indptr[i];
+    const std::int32_t last = batch.kv_last_page_len[i];
+    const std::int32_t least = pages == 0 ? 0 : 1;
+    const std::int32_t most = pages == 0 ? 0 : batch.page_size;
+    if (last < least || last > most)
+      return invalid_argument(join("kv_last_page_len[", i, "] = ", last, ", want ", least, " … ",
+                                   most, " for a request of ", pages, " pages of ", batch.page_size,
+                                   " tokens"));
+  }
+  for (std::size_t e = 0; e < batch.kv_indices.size(); ++e)
+    if (batch.kv_indices[e] < 0)
+      return invalid_argument(
+          join("kv_indices[", e, "] = ", batch.kv_indices[e], " is negative: not a page id"));
+  return {};
+}
+
+Status check_ragged(const BatchView& batch) {
+  if (Status s = check_count("kv_indices of a ragged batch", batch.kv_indices.size(), 0); !s.ok())
+    return s;
+  if (Status s =
+          check_count("kv_last_page_len of a ragged batch", batch.kv_last_page_len.size(), 0);
+      !s.ok())
+    return s;
+  if (!batch.prefix_groups.empty())
+    return invalid_argument("prefix_groups need a paged batch: a ragged one shares no pages");
+  return {};
+}
+
+Status check_form(const BatchView& batch) {
+  if (batch.form == BatchForm::idle && batch.num_qo_tokens() != 0)
+    return invalid_argument(
+        join("an idle batch has no query tokens, have ", batch.num_qo_tokens()));
+  if (batch.form != BatchForm::decode) return {};
+  for (std::int64_t i = 0; i < batch.batch_size(); ++i)
+    if (batch.qo_len(i) != 1)
+      return invalid_argument(join("a decode batch has one query token a request, request ", i,
+                                   " has ", batch.qo_len(i), "; call it mixed or extend"));
+  return {};
+}
+
+Status check_mask(const BatchView& batch, const AttentionSpec& spec) {
+  const std::int64_t n = batch.batch_size();
+  if (!spec.custom_mask) {
+    if (batch.custom_mask.empty() && batch.custom_mask_indptr.empty()) return {};
+    return invalid_argument(
+        "the batch brings a custom mask, but the spec says custom_mask = false");
+  }
+  if (Status s = check_count("custom_mask_indptr", batch.custom_mask_indptr.size(), n + 1); !s.ok())
+    return s;
+  if (batch.custom_mask_indptr[0] < 0)
+    return invalid_argument(
+        join("custom_mask_indptr[0] = ", batch.custom_mask_indptr[0], " is negative"));
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const std::int64_t begin = batch.custom_mask_indptr[at];
+    const std::int64_t end = batch.custom_mask_indptr[at + 1];
+    if (end < begin)
+      return invalid_argument(join("custom_mask_indptr must never fall, but [", i + 1, "] = ", end,
+                                   " follows ", begin));
+    const std::int64_t rows = batch.qo_len(i);
+    const std::int64_t columns = batch.kv_len(i);
+    if (columns > 0 && rows > (std::numeric_limits<std::int64_t>::max() - 7) / columns)
+      return invalid_argument(
+          join("the mask of request ", i, " is too large: ", rows, " x ", columns, " bits"));
+    const std::int64_t bytes = (rows * columns + 7) / 8;
+    if (end - begin < bytes)
+      return invalid_argument(join("the custom mask of request ", i, " is too short: want ", bytes,
+                                   " bytes for ", rows, " x ", columns, " bits, have ",
+                                   end - begin));
+  }
+  const std::int64_t last = batch.custom_mask_indptr.back();
+  if (last > static_cast<std::int64_t>(batch.custom_mask.size()))
+    return invalid_argument(join("custom_mask_indptr ends at ", last, ", but the mask has ",
+                                 batch.custom_mask.size(), " bytes"));
+  return {};
+}
+
+Status check_group(const BatchView& batch, std::size_t index) {
+  const PrefixGroup& g = batch.prefix_groups[index];
+  const std::int64_t end = std::int64_t{g.first_request} + g.num_requests;
+  if (g.first_request < 0 || g.num_requests < 1 || end > batch.batch_size())
+    return invalid_argument(join("prefix_groups[", index, "] covers requests ", g.first_request,
+                                 " … ", end - 1, " of ", batch.batch_size()));
+  if (g.num_pages < 1)
+    return invalid_argument(
+        join("prefix_groups[", index, "] shares ", g.num_pages, " pages; leave the group out"));
+  const std::int32_t* shared =
+      batch.kv_indices.data() + batch.kv_indptr[static_cast<std::size_t>(g.first_request)];
+  for (std::int64_t i = g.first_request; i < end; ++i) {
+    if (batch.kv_len(i) < std::int64_t{g.num_pages} * batch.page_size)
+      return invalid_argument(join("prefix_groups[", index, "] shares ", g.num_pages,
+                                   " full pages, but request ", i, " has ", batch.kv_len(i),
+                                   " keys"));
+    const std::int32_t* own =
+        batch.kv_indices.data() + batch.kv_indptr[static_cast<std::size_t>(i)];
+    if (!std::equal(shared, shared + g.num_pages, own))
+      return invalid_argument(join("prefix_groups[", index, "]: the pages of request ", i,
+                                   " differ from those of request ", g.first_request));
+    if (batch.first_kv_position(i) != batch.first_kv_position(g.first_request))
+      return invalid_argument(join("prefix_groups[", index, "]: request ", i,
+                                   " begins at another position than request ", g.first_request));
+  }
+  return {};
+}
+
+Status check_scale(std::string_view what, float scale) {
+  if (std::isfinite(scale) && scale > 0.0f) return {};
+  return invalid_argument(join(what, " must be positive and finite, have ", scale));
+}
+
+Status check_asked(std::string_view what, bool asked, bool given) {
+  if (asked == given) return {};
+  if (given)
+    return invalid_argument(join("the call brings ", what, ", but the spec does not ask for it"));
+  return invalid_argument(join("the spec asks for ", what, ", but the call brings none"));
+}
+
+Status check_scales(const LayerCall& call, const AttentionSpec& spec) {
+  if (!std::isfinite(call.q_scale))
+    return invalid_argument(join("q_scale must be finite, have ", call.q_scale));
+  if (Status s = check_scale("k_scale", call.k_scale); !s.ok()) return s;
+  if (Status s = check_scale("v_scale", call.v_scale); !s.ok()) return s;
+  if (!spec.kv_scales && (call.k_scale != 1.0f || call.v_scale != 1.0f))
+    return invalid_argument(join("k_scale ", call.k_scale, " and v_scale ", call.v_scale,
+                                 " need kv_scales in the spec"));
+  if (Status s =
+          check_asked("k_scale_per_head", spec.per_head_scales, call.k_scale_per_head != nullptr);
+      !s.ok())
+    return s;
+  return check_asked("v_scale_per_head", spec.per_head_scales, call.v_scale_per_head != nullptr);
+}
+
+/// Pages of a cache tensor of `head_dim`-wide rows, checked against the layout.
+Result<std::int64_t> match_cache(std::string_view what, const TensorView& view,
+                                 const AttentionSpec& spec, int head_dim, std::int32_t page_size,
+                                 KvLayout layout, bool written) {
+  const auto check = [&](std::initializer_list<std::int64_t> shape, DType dtype) {
+    return tensor::match(view, {.name = what, .dtype = dtype, .shape = shape, .written = written});
+  };
+  using tensor::kAnySize;
+  Status s;
+  switch (layout) {
+    case KvLayout::nhd:
+      s = check({kAnySize, page_size, spec.num_kv_heads, head_dim}, spec.kv_dtype);
+      break;
+    case KvLayout::hnd:
+      s = check({kAnySize, spec.num_kv_heads, page_size, head_dim}, spec.kv_dtype);
+      break;
+    case KvLayout::mla_latent: s = check({kAnySize, page_size, head_dim}, spec.kv_dtype); break;
+    case KvLayout::mla_latent_fp8: s = check({kAnySize, page_size, 656}, DType::u8); break;
+  }
+  if (!s.ok()) return s;
+  return view.shape[0];
+}
+
+/// The number of pages both caches have.
+Result<std::int64_t> match_caches(const LayerCall& call, const AttentionSpec& spec,
+                                  std::int32_t page_size, KvLayout layout, bool written) {
+  auto k = match_cache("k_cache", call.k_cache, spec, spec.head_dim_qk, page_size, layout, written);
+  if (!k.ok()) return k;
+  if (is_latent(layout)) {
+    if (!call.v_cache.defined() || call.v_cache.data == call.k_cache.data) return k;
+    return invalid_argument(
+        "v_cache of a latent layout is a slice of k_cache: leave it empty, or "
+        "give the same memory");
+  }
+  auto v = match_cache("v_cache", call.v_cache, spec, spec.head_dim_vo, page_size, layout, written);
+  if (!v.ok()) return v;
+  if (*k != *v) return invalid_argument(join("k_cache has ", *k, " pages, v_cache has ", *v));
+  return k;
+}
+
+Status match_tokens(std::string_view what, const TensorView& view, std::int64_t tokens, int heads,
+                    int head_dim, DType dtype, bool written = false) {
+  const std::int64_t shape[] = {tokens, heads, head_dim};
+  return tensor::match(view, {.name = what, .dtype = dtype, .shape = shape, .written = written});
+}
+
+}  // namespace
+
+Status validate_spec(const AttentionSpec& spec) {
+  if (spec.variant != Variant::gqa && spec.variant != Variant::mla)
+    return invalid_argument(join("variant ", name(spec.variant), " is not dense attention"));
+  if (spec.num_qo_heads < 1 || spec.num_kv_heads < 1 || spec.num_qo_heads % spec.num_kv_heads != 0)
+    return invalid_argument(join("num_kv_heads must divide num_qo_heads, have ", spec.num_kv_heads,
+                                 " and ", spec.num_qo_heads));
+  if (spec.head_dim_qk < 1 || spec.head_dim_vo < 1)
+    return invalid_argument(
+        join("head dims must be positive, have ", spec.head_dim_qk, " and ", spec.head_dim_vo));
+  if (spec.variant == Variant::mla &&
+      (spec.num_kv_heads != 1 || spec.kv_lora_rank != spec.head_dim_vo ||
+       spec.kv_lora_rank + spec.qk_rope_head_dim != spec.head_dim_qk || spec.qk_rope_head_dim < 0))
+    return invalid_argument(join(
+        "absorbed mla has one KV head, head_dim_vo = kv_lora_rank and head_dim_qk = kv_lora_rank + "
+        "qk_rope_head_dim; have ",
+        spec.num_kv_heads, " heads, dims ", spec.head_dim_qk, " and ", spec.head_dim_vo, ", rank ",
+        spec.kv_lora_rank, ", rope ", spec.qk_rope_head_dim));
+  if (Status s = check_scale("sm_scale", spec.sm_scale); !s.ok()) return s;
+  if (!std::isfinite(spec.logits_soft_cap) || spec.logits_soft_cap < 0.0f)
+    return invalid_argument(
+        join("logits_soft_cap must be 0 or positive, have ", spec.logits_soft_cap));
+  if (spec.window_left < -1 || spec.window_right < -1)
+    return invalid_argument(join("windows are -1 or counts of tokens, have left ", spec.window_left,
+                                 ", right ", spec.window_right));
+  if (spec.causal && spec.window_right > 0)
+    return invalid_argument(
+        join("causal attention sees nothing to the right, have window_right ", spec.window_right));
+  if (spec.attention_chunk < 0 || spec.xai_temperature_len < 0)
+    return invalid_argument(join("lengths must not be negative, have attention_chunk ",
+                                 spec.attention_chunk, ", xai_temperature_len ",
+                                 spec.xai_temperature_len));
+  if (spec.xai_temperature_len == 1)
+    return invalid_argument("xai_temperature_len = 1 divides by log2(1) = 0");
+  if (spec.kind != AttentionKind::decoder && spec.causal)
+    return invalid_argument("cross and encoder-only attention are not causal: set causal = false");
+  if (!is_float(spec.q_dtype) || !is_float(spec.o_dtype))
+    return invalid_argument(join("q and o must be fp32, bf16 or fp16, have ", name(spec.q_dtype),
+                                 " and ", name(spec.o_dtype)));
+  if (!is_kv_dtype(spec.kv_dtype))
+    return invalid_argument(join("keys and values cannot be stored as ", name(spec.kv_dtype)));
+  return {};
+}
+
+Result<BatchFacts> validate_batch(const BatchView& batch, const AttentionSpec& spec,
+                                  std::int32_t page_size) {
+  if (batch.source == KvSource::paged && batch.page_size != page_size)
+    return invalid_argument(join("the batch has pages of ", batch.page_size,
+                                 " tokens, the backend was made for ", page_size));
+  if (batch.page_size < 1)
+    return invalid_argument(join("page_size must be positive, have ", batch.page_size));
+  if (batch.qo_indptr.empty() != batch.kv_indptr.empty())
+    return invalid_argument("qo_indptr and kv_indptr must both be given, or neither");
+  BatchFacts facts{.source = batch.source, .batch_size = batch.batch_size()};
+  if (batch.qo_indptr.empty()) {
+    if (!batch.kv_indices.empty() || !batch.kv_last_page_len.empty())
+      return invalid_argument("a batch without qo_indptr cannot have pages");
+    return facts;
+  }
+  const std::int64_t n = facts.batch_size;
+  if (Status s = check_count("kv_indptr", batch.kv_indptr.size(), n + 1); !s.ok()) return s;
+  if (Status s = check_indptr("qo_indptr", batch.qo_indptr); !s.ok()) return s;
+  if (Status s = check_indptr("kv_indptr", batch.kv_indptr); !s.ok()) return s;
+  if (Status s = batch.source == KvSource::paged ? check_pages(batch) : check_ragged(batch);
+      !s.ok())
+    return s;
+  if (!batch.kv_offset.empty()) {
+    if (Status s = check_count("kv_offset", batch.kv_offset.size(), n); !s.ok()) return s;
+    for (std::size_t i = 0; i < batch.kv_offset.size(); ++i)
+      if (batch.kv_offset[i] < 0 || batch.kv_offset[i] > std::int64_t{1} << 60)
+        return invalid_argument(
+            join("kv_offset[", i, "] = ", batch.kv_offset[i], " is not a position"));
+  }
+  if (!batch.state_indices.empty())
+    if (Status s = check_count("state_indices", batch.state_indices.size(), n); !s.ok()) return s;
+  if (Status s = check_form(batch); !s.ok()) return s;
+  if (Status s = check_mask(batch, spec); !s.ok()) return s;
+  for (std::size_t g = 0; g < batch.prefix_groups.size(); ++g)
+    if (Status s = check_group(batch, g); !s.ok()) return s;
+
+  facts.num_qo_tokens = batch.num_qo_tokens();
+  for (std::int64_t i = 0; i < n; ++i) {
+    facts.max_qo_len = std::max(facts.max_qo_len, batch.qo_len(i));
+    facts.max_kv_len = std::max(facts.max_kv_len, batch.kv_len(i));
+  }
+  facts.num_kv_tokens = batch.source == KvSource::ragged ? batch.kv_indptr.back() : 0;
+  for (const std::int32_t page : batch.kv_indices)
+    facts.max_page_id = std::max<std::int64_t>(facts.max_page_id, page);
+  return facts;
+}
+
+Status validate_run(const LayerCall& call, const BatchFacts& facts, const AttentionSpec& spec,
+                    std::int32_t page_size, KvLayout layout) {
+  if (Status s = match_tokens("q", call.q, facts.num_qo_tokens, spec.num_qo_heads, spec.head_dim_qk,
+                              spec.q_dtype);
+      !s.ok())
+    return s;
+  if (Status s = match_tokens("o", call.o, facts.num_qo_tokens, spec.num_qo_heads, spec.head_dim_vo,
+                              spec.o_dtype, true);
+      !s.ok())
+    return s;
+  if (call.lse.defined()) {
+    const std::int64_t shape[] = {facts.num_qo_tokens, spec.num_qo_heads};
+    if (Status s = tensor::match(
+            call.lse, {.name = "lse", .dtype = DType::f32, .shape = shape, .written = true});
+        !s.ok())
+      return s;
+  }
+  if (facts.source == KvSource::ragged) {
+    if (Status s = match_tokens("k", call.k, facts.num_kv_tokens, spec.num_kv_heads,
+                                spec.head_dim_qk, spec.kv_dtype);
+        !s.ok())
+      return s;
+    if (spec.variant != Variant::mla) {
+      if (Status s = match_tokens("v", call.v, facts.num_kv_tokens, spec.num_kv_heads,
+                                  spec.head_dim_vo, spec.kv_dtype);
+          !s.ok())
+        return s;
+    }
+  } else if (facts.max_page_id >= 0) {
+    const auto pages = match_caches(call, spec, page_size, layout, false);
+    if (!pages.ok()) return pages.status();
+    if (facts.max_page_id >= *pages)
+      return invalid_argument(
+          join("page id ", facts.max_page_id, " is beyond the cache of ", *pages, " pages"));
+  }
+  if (Status s = check_scales(call, spec); !s.ok()) return s;
+  if (Status s = check_asked("sinks", spec.sinks, call.sinks != nullptr); !s.ok()) return s;
+  return check_asked("alibi_slopes", spec.alibi, call.alibi_slopes != nullptr);
+}
+
+Status validate_append(const LayerCall& call, const AttentionSpec& spec, std::int32_t page_size,
+                       KvLayout layout) {
+  const auto tokens = static_cast<std::int64_t>(call.slot_mapping.size());
+  if (tokens == 0) return {};
+  if (!is_float(call.k.dtype))
+    return invalid_argument(
+        join("k: new keys must be fp32, bf16 or fp16, have ", name(call.k.dtype)));
+  if (Status s =
+          match_tokens("k", call.k, tokens, spec.num_kv_heads, spec.head_dim_qk, call.k.dtype);
+      !s.ok())
+    return s;
+  if (!is_latent(layout)) {
+    if (Status s =
+            match_tokens("v", call.v, tokens, spec.num_kv_heads, spec.head_dim_vo, call.k.dtype);
+        !s.ok())
+      return s;
+  }
+  const auto pages = match_caches(call, spec, page_size, layout, true);
+  if (!pages.ok()) return pages.status();
+  return check_scales(call, spec);
+}
+
+Status validate_slots(std::span<const std::int64_t> slot_mapping, std::int64_t num_slots) {
+  for (std::size_t i = 0; i < slot_mapping.size(); ++i)
+    if (slot_mapping[i] >= num_slots)
+      return invalid_argument(join("slot_mapping[", i, "] = ", slot_mapping[i],
+                                   " is beyond the cache of ", num_slots, " slots"));
+  return {};
+}
+
+BatchBounds bounds_of(const BatchView& batch) {
+  BatchBounds bounds{.max_batch = batch.batch_size(),
+                     .max_qo_tokens = batch.num_qo_tokens(),
+                     .max_kv_entries = batch.kv_indptr.empty() ? 0 : batch.kv_indptr.back(),
+                     .page_size = batch.page_size,
+                     .decode_only = batch.form == BatchForm::decode};
+  for (std::int64_t i = 0; i < batch.batch_size(); ++i)
+    bounds.max_kv_len = std::max(bounds.max_kv_len, batch.kv_len(i));
+  return bounds;
+}
+
+}  // namespace attune::attention
