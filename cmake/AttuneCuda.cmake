@@ -1,1 +1,102 @@
 # libattune_cuda.so: every CUDA backend, opened with dlopen by registry/loader.cpp. Absent where there is no nvcc.
+#
+# Where CUDA code lives (the CPU layers' globs leave these folders out):
+#   src/device/cuda/              errors, memory, streams
+#   src/kernels/<op>/smNN/*.cu    kernels; NN is the least compute capability they run on
+#   src/kernels/<op>/cuda/*.cu    kernels that need nothing special
+#   src/backends/<name>/cuda/     what joins planner and kernels; cuda/backend.hpp declares
+#                                 attune::backends::<name>::make_cuda, and its presence enlists the backend
+# The one exported symbol is attune_backend_entry_v1 (include/attune/plugin.hpp).
+
+set(attune_cuda_found FALSE)
+if(NOT ATTUNE_CUDA STREQUAL "off")
+  include(CheckLanguage)
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
+    set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+  endif()
+  # Code for sm_90a alone (wgmma, setmaxnreg) is asked for per file below, so CMake adds no flag of its own.
+  set(CMAKE_CUDA_ARCHITECTURES OFF)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(attune_cuda_found TRUE)
+  elseif(ATTUNE_CUDA STREQUAL "on")
+    message(FATAL_ERROR "ATTUNE_CUDA=on, but no working nvcc was found: install the CUDA toolkit (13.0 or newer), "
+                        "set CMAKE_CUDA_COMPILER, or configure with -DATTUNE_CUDA=off")
+  endif()
+endif()
+if(NOT attune_cuda_found)
+  message(STATUS "Attune: libattune_cuda.so is not built (ATTUNE_CUDA=${ATTUNE_CUDA})")
+  return()
+endif()
+
+enable_language(CUDA)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  # CMake 3.25 does not know how nvcc 13 spells C++20.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
+
+# Flags of every CUDA translation unit. sm_80 code also runs on later cards; sm90 folders are for Hopper alone.
+set(attune_cuda_flags --expt-relaxed-constexpr -lineinfo -Xcompiler=-Wall,-Wextra,-fvisibility=hidden)
+set(attune_cuda_sm80 "-gencode=arch=compute_80,code=sm_80")
+set(attune_cuda_sm90a "-gencode=arch=compute_90a,code=sm_90a")
+
+file(GLOB_RECURSE attune_cuda_sources CONFIGURE_DEPENDS
+     ${CMAKE_SOURCE_DIR}/src/device/cuda/*.cpp ${CMAKE_SOURCE_DIR}/src/device/cuda/*.cu
+     ${CMAKE_SOURCE_DIR}/src/kernels/*.cu
+     ${CMAKE_SOURCE_DIR}/src/backends/*.cu)
+file(GLOB attune_cuda_backends CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backends/*/cuda/*.cpp)
+list(APPEND attune_cuda_sources ${attune_cuda_backends} ${CMAKE_SOURCE_DIR}/src/backends/cuda_library.cu)
+list(REMOVE_DUPLICATES attune_cuda_sources)
+
+# The backends of this library: the rows of the catalog that have a cuda/backend.hpp, in catalog order.
+set(includes "// Written by cmake/AttuneCuda.cmake from src/backends/catalog.inc.\n")
+set(entries "// Written by cmake/AttuneCuda.cmake from src/backends/catalog.inc.\n")
+file(GLOB attune_cuda_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backends/*/cuda/backend.hpp)
+file(STRINGS ${CMAKE_SOURCE_DIR}/src/backends/catalog.inc rows REGEX "^ATTUNE_BACKEND\\(")
+foreach(row IN LISTS rows)
+  string(REGEX REPLACE "^ATTUNE_BACKEND\\(([a-z0-9_]+)\\).*" "\\1" backend "${row}")
+  if(${CMAKE_SOURCE_DIR}/src/backends/${backend}/cuda/backend.hpp IN_LIST attune_cuda_headers)
+    string(APPEND includes "#include \"backends/${backend}/cuda/backend.hpp\"\n"
+                           "#include \"backends/${backend}/descriptor.hpp\"\n")
+    string(APPEND entries "{&backends::${backend}::kDescriptor, &backends::${backend}::make_cuda},\n")
+  endif()
+endforeach()
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/attune_cuda_includes.hpp CONTENT "${includes}" @ONLY)
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/attune_cuda_backends.inc CONTENT "${entries}" @ONLY)
+
+# attune_cuda_target(target): the flags and libraries of a target that holds CUDA code of ours.
+function(attune_cuda_target target)
+  set_target_properties(${target} PROPERTIES CUDA_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden
+                        VISIBILITY_INLINES_HIDDEN ON CUDA_RUNTIME_LIBRARY Static)  # no libcudart before the library is opened
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${attune_cuda_flags}>)
+  target_include_directories(${target} SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+  target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include
+                                               ${CMAKE_BINARY_DIR}/generated)
+  target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS} rt
+                                          attune_warnings)
+endfunction()
+
+# attune_cuda_arch(sources...): the path decides the architectures a file is compiled for.
+function(attune_cuda_arch)
+  foreach(source IN LISTS ARGN)
+    if(NOT source MATCHES "\\.cu$")
+      continue()
+    endif()
+    if(source MATCHES "/sm90/")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
+    else()
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+                                  "${attune_cuda_sm80};${attune_cuda_sm90a}")
+    endif()
+  endforeach()
+endfunction()
+
+attune_cuda_arch(${attune_cuda_sources})
+add_library(attune_cuda MODULE ${attune_cuda_sources})
+attune_cuda_target(attune_cuda)
+target_link_libraries(attune_cuda PRIVATE attune_plan attune_attention)
+# Nothing of the static layers leaves the library: a plugin shares no symbol with its host.
+target_link_options(attune_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,-Bsymbolic
+                    -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/plugin.map)
+set_target_properties(attune_cuda PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/plugin.map)
