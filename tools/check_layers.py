@@ -13,7 +13,7 @@ MAY = {
     "device": ["base"],
     "tensor": ["base", "device"],
     "attention": ["base", "device", "tensor"],
-    "kernels": ["base", "attention"],
+    "kernels": ["base", "tensor", "attention"],
     "plan": ["base", "device", "tensor", "attention"],
     "backends": ["base", "device", "tensor", "attention", "kernels", "plan"],
     "registry": ["base", "device", "tensor", "attention", "backends"],
@@ -36,6 +36,7 @@ PUBLIC = {
 # Kernels see plain structs only: these headers of `attention`, and nothing else of it.
 KERNEL_HEADERS = {"attention/paged_kv.hpp", "attention/mask.hpp", "attention/lse.hpp"}
 KERNEL_PUBLIC = {"fixed_list", "tensor"}
+KERNEL_TENSOR = {"tensor/narrow_float.hpp"}
 
 # Headers that CMake writes from the catalog, and the layer that reads each.
 GENERATED = {"attune_catalog_includes.hpp": "registry", "attune_cuda_includes.hpp": "backends",
@@ -68,9 +69,11 @@ def complaints(root):
                 yield f"{where}: {layer} may not include {target}"
             elif layer == "kernels" and target == "attention" and quoted not in KERNEL_HEADERS:
                 yield f"{where}: a kernel sees {sorted(KERNEL_HEADERS)} of attention, not {quoted or public}"
+            elif layer == "kernels" and target == "tensor" and quoted and quoted not in KERNEL_TENSOR:
+                yield f"{where}: a kernel sees {sorted(KERNEL_TENSOR)} of tensor, not {quoted}"
             elif layer == "backends" and target == "backends":
                 mine = path.relative_to(root / "src").parts[1]
-                if quoted.split("/")[1] != mine:
+                if quoted.split("/")[1] not in (mine, "shared"):
                     yield f"{where}: backend {mine} may not include another backend"
             elif target == "backends" and layer != "backends" and not quoted.endswith("/descriptor.hpp"):
                 yield f"{where}: {layer} may include only backends/*/descriptor.hpp"
