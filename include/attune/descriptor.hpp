@@ -39,6 +39,7 @@ enum class Feature : std::uint32_t {
   batch_invariant = 1u << 21,
   deterministic = 1u << 22,
   chunked_prefix = 1u << 23,
+  relative_bias = 1u << 24,
 };
 
 class FeatureSet {
@@ -75,13 +76,25 @@ struct HeadDims {
   [[nodiscard]] constexpr bool operator==(const HeadDims&) const = default;
 };
 
+enum class BackendStatus : std::uint8_t { not_built, experimental, stable };
+
+[[nodiscard]] constexpr std::string_view name(BackendStatus s) {
+  switch (s) {
+    case BackendStatus::not_built: return "not_built";
+    case BackendStatus::experimental: return "experimental";
+    case BackendStatus::stable: return "stable";
+  }
+  return "?";
+}
+
 /// What one backend can do for some variants on one device kind. An empty list means "any" where
 /// the comment says so.
 struct Capability {
   DeviceKind device = DeviceKind::cpu;
-  CpuIsa isa = CpuIsa::scalar;             ///< CPU: least level
-  FixedList<SmRange, 4> sm{};              ///< CUDA: any of these
-  FixedList<std::string_view, 4> archs{};  ///< HIP: any of these; empty = any
+  BackendStatus status = BackendStatus::not_built;  ///< of the kernels behind this row
+  CpuIsa isa = CpuIsa::scalar;                      ///< CPU: least level
+  FixedList<SmRange, 4> sm{};                       ///< CUDA: any of these
+  FixedList<std::string_view, 4> archs{};           ///< HIP: any of these; empty = any
   FixedList<Variant, 4> variants{};
   FixedList<Phase, 2> phases{};
   FixedList<DType, 4> q_dtypes{};
@@ -91,23 +104,29 @@ struct Capability {
   FixedList<int, 8> gqa_group_sizes{};  ///< empty = any
   FixedList<std::int32_t, 10>
       page_sizes{};  ///< empty = any from 1 to 256; the first is the preferred one
+  std::int32_t preferred_page_size = 1;  ///< where page_sizes is empty
   FixedList<KvLayout, 4>
       kv_layouts{};  ///< the first is the preferred one; empty for linear variants
   FeatureSet features{};
 };
-
-enum class BackendStatus : std::uint8_t { not_built, experimental, stable };
 
 struct BackendDescriptor {
   std::string_view name;
   std::string_view summary;
   FixedList<std::string_view, 2> aliases{};
   FixedList<std::string_view, 2> deprecated_aliases{};
-  BackendStatus status = BackendStatus::not_built;
   std::string_view
       needs{};  ///< what a not_built backend waits for, and what any backend needs to run
-  FixedList<Capability, 4> capabilities{};
+  FixedList<Capability, 6> capabilities{};
   std::string_view paper{};  ///< paper or source of the method
+
+  /// The best of its rows.
+  [[nodiscard]] constexpr BackendStatus status() const {
+    BackendStatus best = BackendStatus::not_built;
+    for (const Capability& row : capabilities)
+      if (row.status > best) best = row.status;
+    return best;
+  }
 };
 
 }  // namespace attune

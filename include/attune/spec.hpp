@@ -95,6 +95,7 @@ struct AttentionSpec {
       0;  ///< Llama-4: keys of the query's own chunk of this many positions only; 0 = off
   bool sinks = false;  ///< one logit per query head in the denominator (gpt-oss)
   bool alibi = false;
+  bool relative_bias = false;            ///< a learned bias by distance (T5)
   bool custom_mask = false;              ///< the batch brings packed bits
   std::int64_t xai_temperature_len = 0;  ///< 0 = off
   bool kv_scales = false;                ///< k_scale / v_scale differ from 1

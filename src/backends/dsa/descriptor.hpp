@@ -1,0 +1,53 @@
+// All the world knows about dsa before it is loaded.
+#pragma once
+
+#include <attune/backend.hpp>
+#include <attune/descriptor.hpp>
+
+namespace attune::backends::dsa {
+
+inline constexpr BackendDescriptor kDescriptor{
+    .name = "dsa",
+    .summary =
+        "DeepSeek sparse attention: lightning indexer, top-k, latent attention on the kept keys",
+    .deprecated_aliases = {"nsa"},
+    .needs = "a kernel in libattune_cuda.so; a library for HIP",
+    .capabilities = {{.device = DeviceKind::cuda,
+                      .sm = {{90, 90}, {100, 103}, {120, 121}},
+                      .variants = {Variant::sparse_mla},
+                      .phases = {Phase::prefill, Phase::decode},
+                      .q_dtypes = {DType::bf16, DType::f16},
+                      .kv_dtypes = {DType::bf16},
+                      .head_dims = {{576, 512}},
+                      .page_sizes = {64},
+                      .kv_layouts = {KvLayout::mla_latent},
+                      .features = Feature::target_verify | Feature::draft_extend |
+                                  Feature::cuda_graph | Feature::mixed_batch},
+                     {.device = DeviceKind::cuda,
+                      .sm = {{90, 90}, {100, 103}, {120, 121}},
+                      .variants = {Variant::sparse_mla},
+                      .phases = {Phase::prefill, Phase::decode},
+                      .q_dtypes = {DType::bf16, DType::f16},
+                      .kv_dtypes = {DType::fp8_e4m3},
+                      .head_dims = {{576, 512}},
+                      .page_sizes = {64},
+                      .kv_layouts = {KvLayout::mla_latent_fp8},
+                      .features = Feature::target_verify | Feature::draft_extend |
+                                  Feature::cuda_graph | Feature::mixed_batch | Feature::kv_scales},
+                     {.device = DeviceKind::hip,
+                      .variants = {Variant::sparse_mla},
+                      .phases = {Phase::prefill, Phase::decode},
+                      .q_dtypes = {DType::bf16, DType::f16},
+                      .kv_dtypes = {DType::bf16},
+                      .head_dims = {{576, 512}},
+                      .page_sizes = {64, 1},
+                      .kv_layouts = {KvLayout::mla_latent},
+                      .features = Feature::target_verify | Feature::draft_extend |
+                                  Feature::cuda_graph | Feature::mixed_batch}},
+    .paper = "DeepSeek-V3.2, arXiv:2512.02556",
+};
+
+/// Makes it on a CPU; null while nothing is built. Rows of an accelerator are made by its library.
+inline constexpr BackendFactory kMake = nullptr;
+
+}  // namespace attune::backends::dsa

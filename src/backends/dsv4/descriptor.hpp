@@ -1,0 +1,53 @@
+// All the world knows about dsv4 before it is loaded.
+#pragma once
+
+#include <attune/backend.hpp>
+#include <attune/descriptor.hpp>
+
+namespace attune::backends::dsv4 {
+
+inline constexpr BackendDescriptor kDescriptor{
+    .name = "dsv4",
+    .summary =
+        "DeepSeek-V4: a short window, and keys compressed 4 to 1 behind an indexer or 128 to 1",
+    .deprecated_aliases = {"compressed"},
+    .needs = "a kernel in libattune_cuda.so; libraries for HIP and NPU",
+    .capabilities =
+        {{.device = DeviceKind::cuda,
+          .sm = {{90, 121}},
+          .variants = {Variant::dsv4},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16, DType::f16},
+          .kv_dtypes = {DType::fp8_e4m3, DType::bf16},
+          .head_dims = {{512, 512}},
+          .page_sizes = {256},
+          .kv_layouts = {KvLayout::nhd},
+          .features = Feature::sliding_window | Feature::sinks | Feature::target_verify |
+                      Feature::draft_extend | Feature::cuda_graph | Feature::mixed_batch},
+         {.device = DeviceKind::hip,
+          .variants = {Variant::dsv4},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16, DType::f16},
+          .kv_dtypes = {DType::fp8_e4m3, DType::bf16},
+          .head_dims = {{512, 512}},
+          .page_sizes = {256},
+          .kv_layouts = {KvLayout::nhd},
+          .features = Feature::sliding_window | Feature::sinks | Feature::target_verify |
+                      Feature::draft_extend | Feature::cuda_graph | Feature::mixed_batch},
+         {.device = DeviceKind::npu,
+          .variants = {Variant::dsv4},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16, DType::f16},
+          .kv_dtypes = {DType::bf16},
+          .head_dims = {{512, 512}},
+          .page_sizes = {128},
+          .kv_layouts = {KvLayout::nhd},
+          .features = Feature::sliding_window | Feature::sinks | Feature::target_verify |
+                      Feature::draft_extend | Feature::cuda_graph | Feature::mixed_batch}},
+    .paper = "DeepSeek-V4",
+};
+
+/// Makes it on a CPU; null while nothing is built. Rows of an accelerator are made by its library.
+inline constexpr BackendFactory kMake = nullptr;
+
+}  // namespace attune::backends::dsv4

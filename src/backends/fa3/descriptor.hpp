@@ -1,0 +1,46 @@
+// All the world knows about fa3 before it is loaded.
+#pragma once
+
+#include <attune/backend.hpp>
+#include <attune/descriptor.hpp>
+
+namespace attune::backends::fa3 {
+
+inline constexpr BackendDescriptor kDescriptor{
+    .name = "fa3",
+    .summary = "Warp-specialised wgmma and TMA kernels for Hopper, cp.async ones for Ampere",
+    .needs = "a kernel in libattune_cuda.so",
+    .capabilities =
+        {{.device = DeviceKind::cuda,
+          .sm = {{80, 90}},
+          .variants = {Variant::gqa},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16, DType::f16},
+          .kv_dtypes = {DType::bf16, DType::f16, DType::fp8_e4m3},
+          .max_head_dim = 256,
+          .kv_layouts = {KvLayout::nhd},
+          .features = Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::sinks |
+                      Feature::cross_attention | Feature::encoder_only | Feature::attention_chunk |
+                      Feature::kv_scales | Feature::per_head_scales | Feature::ragged_kv |
+                      Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
+                      Feature::tree_verify | Feature::unequal_head_dims | Feature::cuda_graph |
+                      Feature::deterministic | Feature::chunked_prefix},
+         {.device = DeviceKind::cuda,
+          .sm = {{90, 90}},
+          .variants = {Variant::mla},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16, DType::f16},
+          .kv_dtypes = {DType::bf16, DType::f16, DType::fp8_e4m3},
+          .head_dims = {{576, 512}},
+          .kv_layouts = {KvLayout::mla_latent},
+          .features = Feature::lse | Feature::kv_scales | Feature::ragged_kv |
+                      Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
+                      Feature::tree_verify | Feature::cuda_graph | Feature::deterministic |
+                      Feature::chunked_prefix}},
+    .paper = "FlashAttention-3, arXiv:2407.08608",
+};
+
+/// Makes it on a CPU; null while nothing is built. Rows of an accelerator are made by its library.
+inline constexpr BackendFactory kMake = nullptr;
+
+}  // namespace attune::backends::fa3

@@ -1,0 +1,58 @@
+// All the world knows about fa4 before it is loaded.
+#pragma once
+
+#include <attune/backend.hpp>
+#include <attune/descriptor.hpp>
+
+namespace attune::backends::fa4 {
+
+inline constexpr BackendDescriptor kDescriptor{
+    .name = "fa4",
+    .summary = "Attention for Blackwell tensor memory, with software exponentials",
+    .needs = "a kernel in libattune_cuda.so for SM 10.0, and CUDA 12.8",
+    .capabilities =
+        {{.device = DeviceKind::cuda,
+          .sm = {{90, 90}, {120, 121}},
+          .variants = {Variant::gqa},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16, DType::f16},
+          .kv_dtypes = {DType::bf16, DType::f16},
+          .max_head_dim = 256,
+          .kv_layouts = {KvLayout::nhd},
+          .features = Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::sinks |
+                      Feature::cross_attention | Feature::encoder_only | Feature::attention_chunk |
+                      Feature::ragged_kv | Feature::mixed_batch | Feature::target_verify |
+                      Feature::draft_extend | Feature::tree_verify | Feature::unequal_head_dims |
+                      Feature::cuda_graph | Feature::deterministic | Feature::chunked_prefix},
+         {.device = DeviceKind::cuda,
+          .sm = {{100, 110}},
+          .variants = {Variant::gqa},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16, DType::f16},
+          .kv_dtypes = {DType::bf16, DType::f16},
+          .max_head_dim = 256,
+          .page_sizes = {128},
+          .kv_layouts = {KvLayout::nhd},
+          .features = Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::sinks |
+                      Feature::cross_attention | Feature::encoder_only | Feature::attention_chunk |
+                      Feature::ragged_kv | Feature::mixed_batch | Feature::target_verify |
+                      Feature::draft_extend | Feature::tree_verify | Feature::unequal_head_dims |
+                      Feature::cuda_graph | Feature::deterministic | Feature::chunked_prefix},
+         {.device = DeviceKind::cuda,
+          .sm = {{100, 110}},
+          .variants = {Variant::mla},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16, DType::f16},
+          .kv_dtypes = {DType::bf16, DType::f16},
+          .head_dims = {{576, 512}},
+          .kv_layouts = {KvLayout::mla_latent},
+          .features = Feature::lse | Feature::ragged_kv | Feature::mixed_batch |
+                      Feature::target_verify | Feature::draft_extend | Feature::tree_verify |
+                      Feature::cuda_graph | Feature::deterministic | Feature::chunked_prefix}},
+    .paper = "FlashAttention-4",
+};
+
+/// Makes it on a CPU; null while nothing is built. Rows of an accelerator are made by its library.
+inline constexpr BackendFactory kMake = nullptr;
+
+}  // namespace attune::backends::fa4

@@ -1,0 +1,44 @@
+// All the world knows about flashinfer before it is loaded.
+#pragma once
+
+#include <attune/backend.hpp>
+#include <attune/descriptor.hpp>
+
+namespace attune::backends::flashinfer {
+
+inline constexpr BackendDescriptor kDescriptor{
+    .name = "flashinfer",
+    .summary = "FA2-style paged and ragged kernels with split KV and cascade",
+    .needs = "a kernel in libattune_cuda.so",
+    .capabilities = {{.device = DeviceKind::cuda,
+                      .sm = {{75, 121}},
+                      .variants = {Variant::gqa},
+                      .phases = {Phase::prefill, Phase::decode},
+                      .q_dtypes = {DType::bf16, DType::f16},
+                      .kv_dtypes = {DType::bf16, DType::f16, DType::fp8_e4m3, DType::fp8_e5m2},
+                      .max_head_dim = 256,
+                      .kv_layouts = {KvLayout::nhd, KvLayout::hnd},
+                      .features = Feature::lse | Feature::sliding_window | Feature::custom_mask |
+                                  Feature::cross_attention | Feature::encoder_only |
+                                  Feature::kv_scales | Feature::ragged_kv | Feature::mixed_batch |
+                                  Feature::target_verify | Feature::draft_extend |
+                                  Feature::tree_verify | Feature::cascade | Feature::cuda_graph |
+                                  Feature::deterministic | Feature::chunked_prefix},
+                     {.device = DeviceKind::cuda,
+                      .sm = {{80, 121}},
+                      .variants = {Variant::mla},
+                      .phases = {Phase::prefill, Phase::decode},
+                      .q_dtypes = {DType::bf16, DType::f16},
+                      .kv_dtypes = {DType::bf16, DType::f16},
+                      .head_dims = {{576, 512}},
+                      .kv_layouts = {KvLayout::mla_latent},
+                      .features = Feature::lse | Feature::ragged_kv | Feature::mixed_batch |
+                                  Feature::target_verify | Feature::cuda_graph |
+                                  Feature::chunked_prefix}},
+    .paper = "FlashInfer, arXiv:2501.01005",
+};
+
+/// Makes it on a CPU; null while nothing is built. Rows of an accelerator are made by its library.
+inline constexpr BackendFactory kMake = nullptr;
+
+}  // namespace attune::backends::flashinfer

@@ -1,0 +1,31 @@
+// All the world knows about flashmla before it is loaded.
+#pragma once
+
+#include <attune/backend.hpp>
+#include <attune/descriptor.hpp>
+
+namespace attune::backends::flashmla {
+
+inline constexpr BackendDescriptor kDescriptor{
+    .name = "flashmla",
+    .summary = "Latent-cache kernels on Hopper and Blackwell tensor cores",
+    .needs = "a kernel in libattune_cuda.so",
+    .capabilities = {{.device = DeviceKind::cuda,
+                      .sm = {{90, 90}, {100, 103}},
+                      .variants = {Variant::mla},
+                      .phases = {Phase::prefill, Phase::decode},
+                      .q_dtypes = {DType::bf16, DType::f16},
+                      .kv_dtypes = {DType::bf16, DType::f16, DType::fp8_e4m3},
+                      .head_dims = {{576, 512}},
+                      .page_sizes = {64},
+                      .kv_layouts = {KvLayout::mla_latent},
+                      .features = Feature::lse | Feature::kv_scales | Feature::mixed_batch |
+                                  Feature::target_verify | Feature::draft_extend |
+                                  Feature::cuda_graph | Feature::chunked_prefix}},
+    .paper = "FlashMLA, github.com/deepseek-ai/FlashMLA",
+};
+
+/// Makes it on a CPU; null while nothing is built. Rows of an accelerator are made by its library.
+inline constexpr BackendFactory kMake = nullptr;
+
+}  // namespace attune::backends::flashmla

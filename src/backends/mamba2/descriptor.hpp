@@ -1,0 +1,51 @@
+// All the world knows about mamba2 before it is loaded.
+#pragma once
+
+#include <attune/backend.hpp>
+#include <attune/descriptor.hpp>
+
+namespace attune::backends::mamba2 {
+
+inline constexpr BackendDescriptor kDescriptor{
+    .name = "mamba2",
+    .summary = "State-space duality: recurrent decode, chunked scan",
+    .needs = "CPU kernels; a kernel in libattune_cuda.so; libraries for the other devices",
+    .capabilities =
+        {{.device = DeviceKind::cpu,
+          .variants = {Variant::mamba2},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::f32, DType::bf16, DType::f16},
+          .kv_dtypes = {DType::f32, DType::bf16},
+          .features = Feature::mixed_batch | Feature::target_verify},
+         {.device = DeviceKind::cuda,
+          .sm = {{75, 121}},
+          .variants = {Variant::mamba2},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16, DType::f16},
+          .kv_dtypes = {DType::f32, DType::bf16},
+          .features = Feature::mixed_batch | Feature::target_verify | Feature::cuda_graph},
+         {.device = DeviceKind::hip,
+          .variants = {Variant::mamba2},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16, DType::f16},
+          .kv_dtypes = {DType::f32, DType::bf16},
+          .features = Feature::mixed_batch | Feature::target_verify | Feature::cuda_graph},
+         {.device = DeviceKind::xpu,
+          .variants = {Variant::mamba2},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16, DType::f16},
+          .kv_dtypes = {DType::f32, DType::bf16},
+          .features = Feature::mixed_batch | Feature::target_verify | Feature::cuda_graph},
+         {.device = DeviceKind::npu,
+          .variants = {Variant::mamba2},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16, DType::f16},
+          .kv_dtypes = {DType::f32, DType::bf16},
+          .features = Feature::mixed_batch | Feature::target_verify | Feature::cuda_graph}},
+    .paper = "Mamba-2, arXiv:2405.21060",
+};
+
+/// Makes it on a CPU; null while nothing is built. Rows of an accelerator are made by its library.
+inline constexpr BackendFactory kMake = nullptr;
+
+}  // namespace attune::backends::mamba2

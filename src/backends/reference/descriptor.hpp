@@ -1,0 +1,53 @@
+// All the world knows about reference before it is loaded.
+#pragma once
+
+#include <memory>
+
+#include <attune/backend.hpp>
+#include <attune/descriptor.hpp>
+#include <attune/status.hpp>
+
+namespace attune::backends::reference {
+
+inline constexpr BackendDescriptor kDescriptor{
+    .name = "reference",
+    .summary = "Double precision, obvious loops: what every other backend is held against",
+    .needs = "nothing",
+    .capabilities =
+        {{.device = DeviceKind::cpu,
+          .variants = {Variant::gqa},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::f32, DType::bf16, DType::f16},
+          .kv_dtypes = {DType::f32, DType::bf16, DType::f16, DType::fp8_e4m3, DType::fp8_e5m2,
+                        DType::i8},
+          .preferred_page_size = 16,
+          .kv_layouts = {KvLayout::nhd, KvLayout::hnd},
+          .features = Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::sinks |
+                      Feature::alibi | Feature::custom_mask | Feature::cross_attention |
+                      Feature::encoder_only | Feature::xai_temperature | Feature::attention_chunk |
+                      Feature::kv_scales | Feature::per_head_scales | Feature::ragged_kv |
+                      Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
+                      Feature::tree_verify | Feature::unequal_head_dims | Feature::batch_invariant |
+                      Feature::deterministic | Feature::chunked_prefix},
+         {.device = DeviceKind::cpu,
+          .variants = {Variant::mla},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::f32, DType::bf16, DType::f16},
+          .kv_dtypes = {DType::f32, DType::bf16, DType::f16, DType::fp8_e4m3, DType::fp8_e5m2,
+                        DType::i8},
+          .preferred_page_size = 16,
+          .kv_layouts = {KvLayout::mla_latent},
+          .features = Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::sinks |
+                      Feature::alibi | Feature::custom_mask | Feature::xai_temperature |
+                      Feature::attention_chunk | Feature::kv_scales | Feature::ragged_kv |
+                      Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
+                      Feature::tree_verify | Feature::batch_invariant | Feature::deterministic |
+                      Feature::chunked_prefix}},
+};
+
+Result<std::unique_ptr<Backend>> make(const BackendContext& context);
+
+/// Makes it on a CPU; null while nothing is built. Rows of an accelerator are made by its library.
+inline constexpr BackendFactory kMake = nullptr;
+
+}  // namespace attune::backends::reference

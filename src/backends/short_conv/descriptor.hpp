@@ -1,0 +1,45 @@
+// All the world knows about short_conv before it is loaded.
+#pragma once
+
+#include <attune/backend.hpp>
+#include <attune/descriptor.hpp>
+
+namespace attune::backends::short_conv {
+
+inline constexpr BackendDescriptor kDescriptor{
+    .name = "short_conv",
+    .summary = "Gated causal convolution of a few taps",
+    .needs = "CPU kernels; a kernel in libattune_cuda.so; libraries for the other devices",
+    .capabilities =
+        {{.device = DeviceKind::cpu,
+          .variants = {Variant::short_conv},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::f32, DType::bf16, DType::f16},
+          .kv_dtypes = {DType::f32, DType::bf16},
+          .features = Feature::mixed_batch | Feature::target_verify},
+         {.device = DeviceKind::cuda,
+          .sm = {{75, 121}},
+          .variants = {Variant::short_conv},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16, DType::f16},
+          .kv_dtypes = {DType::f32, DType::bf16},
+          .features = Feature::mixed_batch | Feature::target_verify | Feature::cuda_graph},
+         {.device = DeviceKind::hip,
+          .variants = {Variant::short_conv},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16, DType::f16},
+          .kv_dtypes = {DType::f32, DType::bf16},
+          .features = Feature::mixed_batch | Feature::target_verify | Feature::cuda_graph},
+         {.device = DeviceKind::xpu,
+          .variants = {Variant::short_conv},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16, DType::f16},
+          .kv_dtypes = {DType::f32, DType::bf16},
+          .features = Feature::mixed_batch | Feature::target_verify | Feature::cuda_graph}},
+    .paper = "LFM2",
+};
+
+/// Makes it on a CPU; null while nothing is built. Rows of an accelerator are made by its library.
+inline constexpr BackendFactory kMake = nullptr;
+
+}  // namespace attune::backends::short_conv
