@@ -168,6 +168,9 @@ Status check_scales(const LayerCall& call, const AttentionSpec& spec) {
     return invalid_argument(join("q_scale must be finite, have ", call.q_scale));
   if (Status s = check_scale("k_scale", call.k_scale); !s.ok()) return s;
   if (Status s = check_scale("v_scale", call.v_scale); !s.ok()) return s;
+  if (spec.variant == Variant::mla && call.k_scale != call.v_scale)
+    return invalid_argument(join("latent values are a slice of the keys: v_scale ", call.v_scale,
+                                 " must equal k_scale ", call.k_scale));
   if (!spec.kv_scales && (call.k_scale != 1.0f || call.v_scale != 1.0f))
     return invalid_argument(join("k_scale ", call.k_scale, " and v_scale ", call.v_scale,
                                  " need kv_scales in the spec"));
@@ -261,6 +264,8 @@ Status validate_spec(const AttentionSpec& spec) {
     return invalid_argument("xai_temperature_len = 1 divides by log2(1) = 0");
   if (spec.kind != AttentionKind::decoder && spec.causal)
     return invalid_argument("cross and encoder-only attention are not causal: set causal = false");
+  if (spec.variant == Variant::mla && spec.per_head_scales)
+    return invalid_argument("mla has one KV head: use k_scale instead of per_head_scales");
   if (!is_float(spec.q_dtype) || !is_float(spec.o_dtype))
     return invalid_argument(join("q and o must be fp32, bf16 or fp16, have ", name(spec.q_dtype),
                                  " and ", name(spec.o_dtype)));

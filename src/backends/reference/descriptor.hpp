@@ -15,6 +15,7 @@ inline constexpr BackendDescriptor kDescriptor{
     .needs = "nothing",
     .capabilities =
         {{.device = DeviceKind::cpu,
+          .status = BackendStatus::stable,
           .variants = {Variant::gqa},
           .phases = {Phase::prefill, Phase::decode},
           .q_dtypes = {DType::f32, DType::bf16, DType::f16},
@@ -30,6 +31,7 @@ inline constexpr BackendDescriptor kDescriptor{
                       Feature::tree_verify | Feature::unequal_head_dims | Feature::batch_invariant |
                       Feature::deterministic | Feature::chunked_prefix},
          {.device = DeviceKind::cpu,
+          .status = BackendStatus::stable,
           .variants = {Variant::mla},
           .phases = {Phase::prefill, Phase::decode},
           .q_dtypes = {DType::f32, DType::bf16, DType::f16},
@@ -47,7 +49,8 @@ inline constexpr BackendDescriptor kDescriptor{
 
 Result<std::unique_ptr<Backend>> make(const BackendContext& context);
 
-/// Makes it on a CPU; null while nothing is built. Rows of an accelerator are made by its library.
-inline constexpr BackendFactory kMake = nullptr;
+/// Makes it on a CPU. It also reads the layout mla_latent_fp8, which no row promises, as the oracle
+/// of accelerators that do.
+inline constexpr BackendFactory kMake = &make;
 
 }  // namespace attune::backends::reference

@@ -1,0 +1,326 @@
+// The oracle: softmax attention in double precision, by obvious loops, exactly as the head of
+// <attune/spec.hpp> states it. Nothing here is fast; every other backend is held to it, and it is
+// itself held to tests/golden and to hand-worked cases.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include <attune/backend.hpp>
+#include <attune/descriptor.hpp>
+
+#include "attention/lse.hpp"
+#include "attention/mask.hpp"
+#include "attention/validate.hpp"
+#include "backends/reference/descriptor.hpp"
+#include "backends/reference/kv_rows.hpp"
+#include "base/join.hpp"
+#include "tensor/element.hpp"
+
+namespace attune::backends::reference {
+namespace {
+
+using attention::BatchFacts;
+
+constexpr std::size_t kWorkspaceAlignment = 256;
+
+/// What plan() and refresh() read off a batch: copies, so that a plan outlives the caller's arrays.
+struct BatchArrays {
+  BatchFacts facts;
+  std::int64_t page_size = 1;
+  std::vector<std::int32_t> qo_indptr;
+  std::vector<std::int32_t> kv_indptr;
+  std::vector<std::int32_t> kv_indices;
+  std::vector<std::int64_t> kv_len;
+  std::vector<std::int64_t> kv_offset;
+  std::vector<std::uint8_t> custom_mask;
+  std::vector<std::int64_t> custom_mask_indptr;
+  std::vector<std::int32_t> request_of_token;
+
+  BatchArrays(const BatchView& batch, const BatchFacts& checked)
+      : facts(checked),
+        page_size(batch.page_size),
+        qo_indptr(batch.qo_indptr.begin(), batch.qo_indptr.end()),
+        kv_indptr(batch.kv_indptr.begin(), batch.kv_indptr.end()),
+        kv_indices(batch.kv_indices.begin(), batch.kv_indices.end()),
+        custom_mask(batch.custom_mask.begin(), batch.custom_mask.end()),
+        custom_mask_indptr(batch.custom_mask_indptr.begin(), batch.custom_mask_indptr.end()) {
+    for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
+      kv_len.push_back(batch.kv_len(i));
+      kv_offset.push_back(batch.first_kv_position(i));
+      request_of_token.insert(request_of_token.end(), static_cast<std::size_t>(batch.qo_len(i)),
+                              static_cast<std::int32_t>(i));
+    }
+  }
+
+  /// Where key c of request i is stored: a slot of the cache, or a row of the ragged keys.
+  [[nodiscard]] std::int64_t slot(std::size_t i, std::int64_t c) const {
+    if (facts.source == KvSource::ragged) return kv_indptr[i] + c;
+    const auto entry = static_cast<std::size_t>(kv_indptr[i] + c / page_size);
+    return kv_indices[entry] * page_size + c % page_size;
+  }
+
+  [[nodiscard]] bool mask_allows(std::size_t i, std::int64_t row, std::int64_t c) const {
+    if (custom_mask_indptr.empty()) return true;
+    const std::int64_t bit = row * kv_len[i] + c;
+    const auto byte = static_cast<std::size_t>(custom_mask_indptr[i] + bit / 8);
+    return (custom_mask[byte] >> (bit % 8) & 1) != 0;
+  }
+};
+
+class ReferencePlan final : public Plan {
+ public:
+  ReferencePlan(BatchArrays batch, const Workspace& workspace)
+      : arrays(std::move(batch)), workspace_(workspace) {}
+
+  BatchArrays arrays;
+
+  [[nodiscard]] const Workspace& workspace() const { return workspace_; }
+
+ private:
+  Workspace workspace_;
+};
+
+/// One thread's slice of the workspace.
+struct Slice {
+  double* q;       ///< [head_dim_qk]
+  double* row;     ///< [max(head_dim_qk, head_dim_vo)]: one stored key or value
+  double* o;       ///< [head_dim_vo]
+  double* logits;  ///< [max_kv_len]
+};
+
+std::int64_t fixed_doubles(const AttentionSpec& spec) {
+  return std::int64_t{spec.head_dim_qk} + std::max(spec.head_dim_qk, spec.head_dim_vo) +
+         spec.head_dim_vo;
+}
+
+Slice slice_of(const Workspace& workspace, const AttentionSpec& spec, std::int64_t max_kv_len,
+               int thread) {
+  auto* base = static_cast<double*>(workspace.device) + thread * (fixed_doubles(spec) + max_kv_len);
+  double* row = base + spec.head_dim_qk;
+  double* o = row + std::max(spec.head_dim_qk, spec.head_dim_vo);
+  return {.q = base, .row = row, .o = o, .logits = o + spec.head_dim_vo};
+}
+
+/// log2(p) / log2(len) beyond `len`, 1 up to it.
+double xai_temperature(std::int64_t position, std::int64_t len) {
+  if (len <= 0 || position <= len) return 1.0;
+  return std::log2(static_cast<double>(position)) / std::log2(static_cast<double>(len));
+}
+
+/// Everything one run shares; computes one (query token, query head) at a time.
+struct Run {
+  const AttentionSpec& spec;
+  const BatchArrays& batch;
+  const LayerCall& call;
+  const Workspace& workspace;
+  KvRows k;
+  KvRows v;
+
+  /// The logit before any mask, in the order of <attune/spec.hpp>.
+  [[nodiscard]] double logit(double dot, double k_scale, std::int64_t h, std::int64_t p,
+                             std::int64_t j) const {
+    double s = static_cast<double>(spec.sm_scale) * call.q_scale * k_scale * dot;
+    const double cap = spec.logits_soft_cap;
+    if (cap > 0) s = cap * std::tanh(s / cap);
+    s *= xai_temperature(p, spec.xai_temperature_len);
+    if (call.alibi_slopes != nullptr)
+      s -= static_cast<double>(call.alibi_slopes[h]) * static_cast<double>(std::abs(p - j));
+    return s;
+  }
+
+  void compute(std::int64_t token, std::int64_t h, int thread) const {
+    const auto i =
+        static_cast<std::size_t>(batch.request_of_token[static_cast<std::size_t>(token)]);
+    const Slice work = slice_of(workspace, spec, batch.facts.max_kv_len, thread);
+    const std::int64_t kv_head = h / spec.gqa_group_size();
+    const double k_scale =
+        call.k_scale_per_head != nullptr ? call.k_scale_per_head[kv_head] : call.k_scale;
+    const double v_scale =
+        call.v_scale_per_head != nullptr ? call.v_scale_per_head[kv_head] : call.v_scale;
+
+    const std::int64_t kv_len = batch.kv_len[i];
+    const std::int64_t offset = batch.kv_offset[i];
+    const std::int64_t row = token - batch.qo_indptr[i];
+    const std::int64_t qo_len = batch.qo_indptr[i + 1] - batch.qo_indptr[i];
+    const std::int64_t p = offset + kv_len - qo_len + row;
+    const attention::MaskRule rule{.causal = spec.causal && !spec.custom_mask,
+                                   .window_left = spec.window_left,
+                                   .window_right = spec.window_right,
+                                   .attention_chunk = spec.attention_chunk};
+    const attention::KeyRange range = attention::visible_range(rule, p, offset, offset + kv_len);
+    const std::int64_t begin = range.begin - offset;
+    const std::int64_t end = range.end - offset;
+
+    read_row(call.q, token, h, spec.head_dim_qk, work.q);
+    double largest = -std::numeric_limits<double>::infinity();
+    for (std::int64_t c = begin; c < end; ++c) {
+      if (!batch.mask_allows(i, row, c)) {
+        work.logits[c] = -std::numeric_limits<double>::infinity();
+        continue;
+      }
+      k.read(batch.slot(i, c), kv_head, work.row);
+      double dot = 0.0;
+      for (int d = 0; d < spec.head_dim_qk; ++d) dot += work.q[d] * work.row[d];
+      work.logits[c] = logit(dot, k_scale, h, p, offset + c);
+      largest = std::max(largest, work.logits[c]);
+    }
+
+    std::fill_n(work.o, spec.head_dim_vo, 0.0);
+    double denominator = 0.0;
+    for (std::int64_t c = begin; c < end; ++c) {
+      // A hidden key is skipped, not weighed with 0: its value may be NaN.
+      if (!batch.mask_allows(i, row, c)) continue;
+      const double weight = std::exp(work.logits[c] - largest);
+      denominator += weight;
+      v.read(batch.slot(i, c), kv_head, work.row);
+      for (int d = 0; d < spec.head_dim_vo; ++d) work.o[d] += weight * work.row[d];
+    }
+    const bool empty = denominator == 0.0;
+    const double lse = empty ? attention::kEmptyLse<double> : largest + std::log(denominator);
+    double factor = empty ? 0.0 : v_scale / denominator;
+    if (call.sinks != nullptr)
+      factor *= attention::sink_factor(lse, static_cast<double>(call.sinks[h]));
+
+    const std::int64_t at = token * call.o.stride[0] + h * call.o.stride[1];
+    for (int d = 0; d < spec.head_dim_vo; ++d)
+      tensor::store_element(call.o.data, call.o.dtype, at + d, empty ? 0.0 : work.o[d] * factor);
+    if (call.lse.defined())
+      tensor::store_element(call.lse.data, DType::f32,
+                            token * call.lse.stride[0] + h * call.lse.stride[1], lse);
+  }
+};
+
+class ReferenceBackend final : public Backend {
+ public:
+  explicit ReferenceBackend(const BackendContext& context) : context_(context) {}
+
+  [[nodiscard]] const BackendDescriptor& descriptor() const override { return kDescriptor; }
+
+  [[nodiscard]] WorkspaceSize workspace_size(const BatchBounds& bounds) const override {
+    if (bounds.max_qo_tokens == 0) return {};
+    const std::int64_t doubles = num_threads() * (fixed_doubles(context_.spec) + bounds.max_kv_len);
+    return {.device_bytes = static_cast<std::size_t>(doubles) * sizeof(double)};
+  }
+
+  Result<PlanHandle> plan(const BatchView& batch, const Workspace& workspace, Stream) override {
+    const auto facts = check(batch, workspace);
+    if (!facts.ok()) return facts.status();
+    return PlanHandle(std::make_unique<ReferencePlan>(BatchArrays(batch, *facts), workspace));
+  }
+
+  Status refresh(Plan& plan, const BatchView& batch, Stream) override {
+    auto& mine = static_cast<ReferencePlan&>(plan);
+    const auto facts = check(batch, mine.workspace());
+    if (!facts.ok()) return facts.status();
+    mine.arrays = BatchArrays(batch, *facts);
+    return {};
+  }
+
+  Status append_kv(const LayerCall& call, Stream) override {
+    const AttentionSpec& spec = context_.spec;
+    if (Status s = attention::validate_append(call, spec, context_.page_size, context_.kv_layout);
+        !s.ok())
+      return s;
+    if (call.slot_mapping.empty()) return {};
+    const std::int64_t slots = call.k_cache.shape[0] * context_.page_size;
+    if (Status s = attention::validate_slots(call.slot_mapping, slots); !s.ok()) return s;
+    const KvRows k = key_rows(call, spec, context_.kv_layout);
+    const KvRows v = value_rows(call, spec, context_.kv_layout);
+    for (std::size_t n = 0; n < call.slot_mapping.size(); ++n) {
+      const std::int64_t slot = call.slot_mapping[n];
+      if (slot < 0) continue;
+      const auto token = static_cast<std::int64_t>(n);
+      for (int h = 0; h < spec.num_kv_heads; ++h) {
+        const double k_scale =
+            call.k_scale_per_head != nullptr ? call.k_scale_per_head[h] : call.k_scale;
+        const double v_scale =
+            call.v_scale_per_head != nullptr ? call.v_scale_per_head[h] : call.v_scale;
+        k.write(slot, h, call.k, token, k_scale);
+        if (tensor::stores_v_apart(context_.kv_layout)) v.write(slot, h, call.v, token, v_scale);
+      }
+    }
+    return {};
+  }
+
+  Status run(const Plan& plan, const LayerCall& call, Stream) override {
+    const auto& mine = static_cast<const ReferencePlan&>(plan);
+    const BatchArrays& batch = mine.arrays;
+    const AttentionSpec& spec = context_.spec;
+    if (Status s = attention::validate_run(call, batch.facts, spec, context_.page_size,
+                                           context_.kv_layout);
+        !s.ok())
+      return s;
+    const bool ragged = batch.facts.source == KvSource::ragged;
+    const Run run{
+        .spec = spec,
+        .batch = batch,
+        .call = call,
+        .workspace = mine.workspace(),
+        .k = ragged ? ragged_key_rows(call, spec) : key_rows(call, spec, context_.kv_layout),
+        .v = ragged ? ragged_value_rows(call, spec) : value_rows(call, spec, context_.kv_layout)};
+    const std::int64_t items = batch.facts.num_qo_tokens * spec.num_qo_heads;
+    const auto body = [](void* context, std::int64_t item, int thread) {
+      const Run& shared = *static_cast<const Run*>(context);
+      const std::int64_t heads = shared.spec.num_qo_heads;
+      shared.compute(item / heads, item % heads, thread);
+    };
+    auto* shared = const_cast<Run*>(&run);
+    if (context_.executor != nullptr) {
+      context_.executor->run(items, body, shared);
+    } else {
+      for (std::int64_t item = 0; item < items; ++item) body(shared, item, 0);
+    }
+    return {};
+  }
+
+ private:
+  [[nodiscard]] std::int64_t num_threads() const {
+    return context_.executor != nullptr ? context_.executor->num_threads() : 1;
+  }
+
+  [[nodiscard]] Result<BatchFacts> check(const BatchView& batch, const Workspace& workspace) const {
+    auto facts = attention::validate_batch(batch, context_.spec, context_.page_size);
+    if (!facts.ok()) return facts;
+    const std::size_t wanted = workspace_size(attention::bounds_of(batch)).device_bytes;
+    if (workspace.device_bytes < wanted)
+      return invalid_argument(base::join("the workspace is too small: want ", wanted,
+                                         " bytes, have ", workspace.device_bytes));
+    if (wanted > 0 && reinterpret_cast<std::uintptr_t>(workspace.device) % kWorkspaceAlignment != 0)
+      return invalid_argument("the workspace must be aligned to 256 bytes");
+    if (wanted > 0 && workspace.device == nullptr)
+      return invalid_argument(
+          base::join("the workspace is a null pointer: want ", wanted, " bytes"));
+    return facts;
+  }
+
+  BackendContext context_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
+  const AttentionSpec& spec = context.spec;
+  if (context.device.kind != DeviceKind::cpu)
+    return unsupported(base::join("reference runs on cpu, not on ", name(context.device.kind)));
+  if (spec.variant != Variant::gqa && spec.variant != Variant::mla)
+    return unsupported(base::join("reference serves gqa and mla, not ", name(spec.variant)));
+  if (spec.relative_bias)
+    return unsupported("reference adds no learned relative bias: the call has no tensor for it");
+  if (Status s = attention::validate_spec(spec); !s.ok()) return s;
+  if (context.page_size < 1)
+    return invalid_argument(base::join("page_size must be positive, have ", context.page_size));
+  const bool latent = !tensor::stores_v_apart(context.kv_layout);
+  if (latent != (spec.variant == Variant::mla))
+    return unsupported(base::join("layout ", name(context.kv_layout), " does not hold ",
+                                  name(spec.variant), " keys"));
+  if (context.kv_layout == KvLayout::mla_latent_fp8 &&
+      (spec.kv_lora_rank != 512 || spec.qk_rope_head_dim != 64))
+    return unsupported(base::join("layout mla_latent_fp8 is 512 + 64 wide, not ", spec.kv_lora_rank,
+                                  " + ", spec.qk_rope_head_dim));
+  return std::unique_ptr<Backend>(std::make_unique<ReferenceBackend>(context));
+}
+
+}  // namespace attune::backends::reference
