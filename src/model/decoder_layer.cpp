@@ -1,0 +1,80 @@
+#include "model/decoder_layer.hpp"
+
+#include <string>
+
+namespace attune::model {
+
+DecoderLayer::DecoderLayer(Loader& loader, int layer)
+    : hidden_(loader.config().hidden_size),
+      residual_multiplier_(static_cast<float>(loader.config().residual_multiplier)),
+      parallel_(loader.config().norm_placement == NormPlacement::parallel) {
+  const NormPlacement placement = loader.config().norm_placement;
+  mixer_.part = make_mixer(loader, layer);
+  feed_forward_.part = make_feed_forward(loader, layer);
+  const std::string prefix = loader.layer(layer);
+  const auto load = [&](bool& present, Norm& norm, std::initializer_list<std::string_view> names) {
+    present = true;
+    norm = loader.norm(loader.pick(prefix, names), hidden_);
+  };
+  const bool before = placement != NormPlacement::post;
+  const bool after = placement == NormPlacement::post || placement == NormPlacement::sandwich;
+  if (mixer_.part) {
+    if (before)
+      load(mixer_.norm_before, mixer_.before, {"input_layernorm", "operator_norm", "norm"});
+    if (after) load(mixer_.norm_after, mixer_.after, {"post_attention_layernorm"});
+  }
+  if (feed_forward_.part && !parallel_) {
+    if (placement == NormPlacement::sandwich) {
+      load(feed_forward_.norm_before, feed_forward_.before, {"pre_feedforward_layernorm"});
+    } else if (before) {
+      load(feed_forward_.norm_before, feed_forward_.before,
+           {"post_attention_layernorm", "ffn_norm", "pre_ff_layernorm", "norm"});
+    }
+    if (after) load(feed_forward_.norm_after, feed_forward_.after, {"post_feedforward_layernorm"});
+  }
+}
+
+void DecoderLayer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
+  const auto frame = memory.frame();
+  (void)memory.take(DType::f32, {num_tokens, hidden_});
+  (void)memory.take(DType::f32, {num_tokens, hidden_});
+  if (mixer_.part) mixer_.part->lay_out(memory, num_tokens);
+  if (feed_forward_.part) feed_forward_.part->lay_out(memory, num_tokens);
+}
+
+Status DecoderLayer::forward(Step& step, const TensorView& x) const {
+  if (parallel_) return add_parallel(step, x);
+  if (Status s = add_branch(step, mixer_, x); !s.ok()) return s;
+  return add_branch(step, feed_forward_, x);
+}
+
+Status DecoderLayer::add_branch(Step& step, const Branch& branch, const TensorView& x) const {
+  if (!branch.part) return {};
+  const auto frame = step.memory.frame();
+  const TensorView out = step.memory.take(DType::f32, {step.num_tokens, hidden_});
+  TensorView input = x;
+  if (branch.norm_before) {
+    input = step.memory.take(DType::f32, {step.num_tokens, hidden_});
+    step.ops.norm(x, branch.before.params, input);
+  }
+  if (Status s = branch.part->forward(step, input, out); !s.ok()) return s;
+  if (branch.norm_after) step.ops.norm(out, branch.after.params, out);
+  step.ops.add(out, residual_multiplier_, x);
+  return {};
+}
+
+// Cohere (and GPT-J before it): both branches read the same norm of the same input.
+Status DecoderLayer::add_parallel(Step& step, const TensorView& x) const {
+  const auto frame = step.memory.frame();
+  const TensorView out = step.memory.take(DType::f32, {step.num_tokens, hidden_});
+  const TensorView input = step.memory.take(DType::f32, {step.num_tokens, hidden_});
+  step.ops.norm(x, mixer_.before.params, input);
+  for (const Branch* branch : {&mixer_, &feed_forward_}) {
+    if (!branch->part) continue;
+    if (Status s = branch->part->forward(step, input, out); !s.ok()) return s;
+    step.ops.add(out, residual_multiplier_, x);
+  }
+  return {};
+}
+
+}  // namespace attune::model

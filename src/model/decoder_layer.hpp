@@ -1,0 +1,38 @@
+// One decoder layer: a mixer and a feed-forward, and where the norms sit around them (layer model).
+#pragma once
+
+#include <memory>
+
+#include "model/layer_part.hpp"
+#include "model/loader.hpp"
+
+namespace attune::model {
+
+class DecoderLayer {
+ public:
+  DecoderLayer(Loader& loader, int layer);
+
+  void lay_out(StepMemory& memory, std::int64_t num_tokens) const;
+  /// x [num_tokens, hidden] is the residual stream, updated in place.
+  Status forward(Step& step, const TensorView& x) const;
+
+ private:
+  /// A branch and the norms around it; absent norms have no weight of their own.
+  struct Branch {
+    std::unique_ptr<LayerPart> part;
+    bool norm_before = false;
+    bool norm_after = false;
+    Norm before;
+    Norm after;
+  };
+  Status add_branch(Step& step, const Branch& branch, const TensorView& x) const;
+  Status add_parallel(Step& step, const TensorView& x) const;
+
+  std::int64_t hidden_;
+  float residual_multiplier_;
+  bool parallel_ = false;
+  Branch mixer_;
+  Branch feed_forward_;
+};
+
+}  // namespace attune::model

@@ -1,0 +1,189 @@
+#include "model/gqa_mixer.hpp"
+
+#include <string>
+#include <vector>
+
+namespace attune::model {
+namespace {
+
+Norm load_qk_norm(Loader& loader, const AttentionConfig& config, const std::string& name,
+                  int num_heads) {
+  switch (config.qk_norm) {
+    case QkNorm::none: return {};
+    case QkNorm::l2: {
+      Norm norm;
+      norm.params.eps = static_cast<float>(loader.config().norm_eps);
+      return norm;
+    }
+    case QkNorm::per_head: return loader.norm(name, config.head_dim_qk);
+    case QkNorm::per_layer: {
+      return loader.norm(name, static_cast<std::int64_t>(num_heads) * config.head_dim_qk);
+    }
+  }
+  return {};
+}
+
+void apply_qk_norm(Ops& ops, QkNorm kind, const Norm& norm, const TensorView& x,
+                   std::int64_t head_dim, const TensorView& x_heads) {
+  // A gated query's heads are not adjacent; per-layer norms never meet gates.
+  if (kind == QkNorm::per_layer) {
+    TensorView whole = x;
+    whole.shape[1] = x_heads.shape[1] * head_dim;
+    ops.norm(whole, norm.params, whole);
+  } else {
+    ops.norm(x_heads, norm.params, x_heads);
+  }
+}
+
+}  // namespace
+
+GqaMixer::GqaMixer(Loader& loader, int layer)
+    : layer_(layer),
+      group_(loader.attention_group(layer)),
+      config_(*loader.config().attention_of(layer)),
+      rope_(loader.ropes().rope_index(config_.rope)),
+      temperature_(loader.ropes().temperature_index(config_)) {
+  const int source = loader.config().layers[static_cast<std::size_t>(layer)].kv_source;
+  kv_layer_ = source < 0 ? layer : source;
+  const std::string prefix = loader.layer(layer);
+  const std::int64_t hidden = loader.config().hidden_size;
+  const std::int64_t q_dim = config_.head_dim_qk * (config_.output_gate ? 2 : 1);
+  const std::int64_t q_rows = config_.num_qo_heads * q_dim;
+  const std::int64_t k_rows = static_cast<std::int64_t>(config_.num_kv_heads) * config_.head_dim_qk;
+  const std::int64_t v_rows = static_cast<std::int64_t>(config_.num_kv_heads) * config_.head_dim_vo;
+  const Bias qkv_bias = config_.qkv_bias ? Bias::required : Bias::if_present;
+  const auto name = [&](std::initializer_list<std::string_view> names) {
+    return loader.pick(prefix, names);
+  };
+
+  std::vector<Matrix> stack;
+  if (loader.has(prefix + "self_attn.qkv_proj.weight")) {
+    stack.push_back({prefix + "self_attn.qkv_proj", q_rows + k_rows + v_rows});
+  } else {
+    stack.push_back({name({"self_attn.q_proj", "attention.self.query"}), q_rows});
+    if (writes_cache()) {
+      stack.push_back({name({"self_attn.k_proj", "attention.self.key"}), k_rows});
+      if (!config_.k_is_v)
+        stack.push_back({name({"self_attn.v_proj", "attention.self.value"}), v_rows});
+    }
+  }
+  qkv_ = loader.linear(stack, hidden, qkv_bias);
+  output_ = loader.linear(
+      {name({"self_attn.o_proj", "self_attn.out_proj", "attention.output.dense"}), hidden},
+      static_cast<std::int64_t>(config_.num_qo_heads) * config_.head_dim_vo,
+      config_.o_bias ? Bias::required : Bias::if_present);
+  q_norm_ = load_qk_norm(loader, config_, name({"self_attn.q_norm", "self_attn.q_layernorm"}),
+                         config_.num_qo_heads);
+  if (writes_cache()) {
+    k_norm_ = load_qk_norm(loader, config_, name({"self_attn.k_norm", "self_attn.k_layernorm"}),
+                           config_.num_kv_heads);
+  }
+  v_norm_.eps = static_cast<float>(loader.config().norm_eps);
+  if (config_.sinks) {
+    sinks_ = loader.vector(name({"self_attn.sinks", "self_attn.attention_sink_bias"}),
+                           config_.num_qo_heads);
+  }
+}
+
+GqaMixer::Tensors GqaMixer::take(StepMemory& memory, std::int64_t num_tokens) const {
+  Tensors t;
+  t.qkv = memory.take(DType::f32, {num_tokens, qkv_->rows()});
+  if (config_.k_is_v && writes_cache()) {
+    t.values = memory.take(DType::f32, {num_tokens, config_.num_kv_heads * config_.head_dim_vo});
+  }
+  t.o = memory.take(DType::f32, {num_tokens, output_->columns()});
+  return t;
+}
+
+void GqaMixer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
+  const auto frame = memory.frame();
+  (void)take(memory, num_tokens);
+}
+
+Status GqaMixer::forward(Step& step, const TensorView& x, const TensorView& out) const {
+  const auto frame = step.memory.frame();
+  const Tensors t = take(step.memory, step.num_tokens);
+  Ops& ops = step.ops;
+  ops.linear(*qkv_, x, t.qkv);
+
+  const std::int64_t dim = config_.head_dim_qk;
+  const std::int64_t q_dim = dim * (config_.output_gate ? 2 : 1);
+  const std::int64_t q_width = config_.num_qo_heads * q_dim;
+  const std::int64_t k_width = config_.num_kv_heads * dim;
+  const std::int64_t v_width =
+      static_cast<std::int64_t>(config_.num_kv_heads) * config_.head_dim_vo;
+  const TensorView q_columns = columns(t.qkv, 0, q_width);
+  TensorView q = heads(q_columns, q_dim);
+  TensorView gate = q;
+  q.shape[2] = dim;
+  TensorView k;
+  TensorView v;
+  if (writes_cache()) {
+    k = heads(columns(t.qkv, q_width, k_width), dim);
+    if (config_.k_is_v) {
+      v = heads(t.values, config_.head_dim_vo);
+      ops.convert(k, v);
+    } else {
+      v = heads(columns(t.qkv, q_width + k_width, v_width), config_.head_dim_vo);
+    }
+  }
+
+  // The L2 norm of Llama-4 comes after the rotation, and only where there is one.
+  const bool norm_first =
+      config_.qk_norm == QkNorm::per_head || config_.qk_norm == QkNorm::per_layer;
+  const bool norm_last = config_.qk_norm == QkNorm::l2 && rope_ >= 0;
+  const auto normalise = [&] {
+    apply_qk_norm(ops, config_.qk_norm, q_norm_, q_columns, dim, q);
+    if (writes_cache())
+      apply_qk_norm(ops, config_.qk_norm, k_norm_, columns(t.qkv, q_width, k_width), dim, k);
+  };
+  if (norm_first) normalise();
+  if (rope_ >= 0) {
+    const TensorView& cos_sin = step.cos_sin[static_cast<std::size_t>(rope_)];
+    ops.rope(q, cos_sin, 0, config_.rope.interleaved);
+    if (writes_cache()) ops.rope(k, cos_sin, 0, config_.rope.interleaved);
+  }
+  if (norm_last) normalise();
+  if (temperature_ >= 0)
+    ops.rope(q, step.query_scale[static_cast<std::size_t>(temperature_)], 0, false);
+  if (writes_cache()) {
+    if (config_.key_multiplier != 1.0) ops.scale(k, static_cast<float>(config_.key_multiplier), k);
+    if (config_.v_norm) ops.norm(v, v_norm_, v);
+    if (config_.value_scale != 1.0) ops.scale(v, static_cast<float>(config_.value_scale), v);
+  }
+
+  const TensorView o = heads(t.o, config_.head_dim_vo);
+  const GroupStep& group = step.input.groups[static_cast<std::size_t>(group_)];
+  const bool cached = config_.kind != AttentionLayerKind::encoder;
+  for (const AttentionPart& part : group.parts) {
+    LayerCall call;
+    call.layer = layer_;
+    call.q = rows(q, part.first_row, part.num_rows);
+    call.o = rows(o, part.first_row, part.num_rows);
+    call.sinks = static_cast<const float*>(sinks_.data());
+    if (writes_cache()) {
+      call.k = rows(k, part.first_row, part.num_rows);
+      call.v = rows(v, part.first_row, part.num_rows);
+    }
+    if (cached) {
+      call.k_cache = step.input.kv->k(static_cast<std::size_t>(kv_layer_));
+      call.v_cache = step.input.kv->v(static_cast<std::size_t>(kv_layer_));
+    }
+    if (cached && writes_cache()) {
+      call.slot_mapping = group.slot_mapping.subspan(static_cast<std::size_t>(part.first_row),
+                                                     static_cast<std::size_t>(part.num_rows));
+      if (Status s = part.backend->append_kv(call, ops.stream()); !s.ok()) return s;
+    }
+    if (Status s = part.backend->run(*part.plan, call, ops.stream()); !s.ok()) return s;
+  }
+
+  if (config_.output_gate) {
+    gate.data = static_cast<float*>(gate.data) + dim;
+    gate.shape[2] = dim;
+    ops.sigmoid_gate(o, gate, o);
+  }
+  ops.linear(*output_, t.o, out);
+  return {};
+}
+
+}  // namespace attune::model

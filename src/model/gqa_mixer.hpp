@@ -1,0 +1,44 @@
+// Softmax attention with projected queries, keys and values: multi-head, grouped and multi-query
+// attention of every dense family (layer model). What the mathematics asks of the attention itself
+// (window, cap, sinks, scale) is in the group's AttentionSpec; only what happens before and after
+// is here.
+#pragma once
+
+#include <memory>
+
+#include "model/layer_part.hpp"
+#include "model/loader.hpp"
+
+namespace attune::model {
+
+class GqaMixer final : public LayerPart {
+ public:
+  GqaMixer(Loader& loader, int layer);
+
+  void lay_out(StepMemory& memory, std::int64_t num_tokens) const override;
+  Status forward(Step& step, const TensorView& x, const TensorView& out) const override;
+
+ private:
+  struct Tensors {
+    TensorView qkv;     ///< [tokens, q | k | v]
+    TensorView values;  ///< [tokens, v], where values are made from keys
+    TensorView o;       ///< [tokens, num_qo_heads * head_dim_vo]
+  };
+  [[nodiscard]] Tensors take(StepMemory& memory, std::int64_t num_tokens) const;
+  [[nodiscard]] bool writes_cache() const { return kv_layer_ == layer_; }
+
+  int layer_;
+  int kv_layer_;  ///< whose cache this layer reads: its own, or an earlier layer's
+  int group_;
+  AttentionConfig config_;
+  int rope_;
+  int temperature_;
+  std::unique_ptr<Linear> qkv_;
+  std::unique_ptr<Linear> output_;
+  Norm q_norm_;
+  Norm k_norm_;
+  NormParams v_norm_;
+  Buffer sinks_;
+};
+
+}  // namespace attune::model

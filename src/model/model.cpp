@@ -1,0 +1,111 @@
+#include "model/model.hpp"
+
+#include <string>
+#include <utility>
+
+#include "model/loader.hpp"
+
+namespace attune::model {
+
+Model::Model(const ModelConfig& config, Ops& ops, const ModelOptions& options)
+    : config_(config),
+      ops_(ops),
+      options_(options),
+      groups_(attention_groups(config, options.dtypes)),
+      ropes_(config.context_length,
+             options.context_limit > 0 ? options.context_limit : config.context_length) {}
+
+Result<std::unique_ptr<Model>> Model::make(const ModelConfig& config, const WeightStore& store,
+                                           Ops& ops, const ModelOptions& options) {
+  std::unique_ptr<Model> model(new Model(config, ops, options));
+  if (Status s = model->load(store); !s.ok()) return s;
+  if (Status s = model->count_memory(); !s.ok()) return s;
+  return model;
+}
+
+Status Model::load(const WeightStore& store) {
+  Loader loader(config_, groups_, store, ops_, ropes_);
+  const std::int64_t hidden = config_.hidden_size;
+  const Matrix embedding{loader.pick(loader.root(), {"embed_tokens", "embeddings"}),
+                         config_.vocab_size};
+  embedding_ = loader.linear(embedding, hidden);
+  if (!config_.tie_embeddings) {
+    const Matrix head{loader.pick("", {"lm_head", "language_model.lm_head"}), config_.vocab_size};
+    head_ = loader.linear(head, hidden);
+  }
+  final_norm_ = loader.norm(
+      loader.pick(loader.root(), {"norm", "final_layernorm", "norm_f", "embedding_norm"}), hidden);
+  for (int layer = 0; layer < config_.num_layers() && loader.status().ok(); ++layer)
+    layers_.emplace_back(loader, layer);
+  weight_copies_ = loader.take_copies();
+  if (!loader.status().ok()) return loader.status();
+  if (Status s = ropes_.upload(ops_); !s.ok()) return s;
+  return ops_.synchronize();
+}
+
+Model::StepTensors Model::take(StepMemory& memory, std::int64_t num_tokens,
+                               std::int64_t num_logit_rows) const {
+  StepTensors t;
+  t.tokens = memory.take(DType::i32, {num_tokens});
+  t.positions = memory.take(DType::i32, {num_tokens});
+  t.logit_rows = memory.take(DType::i32, {num_logit_rows});
+  t.x = memory.take(DType::f32, {num_tokens, config_.hidden_size});
+  t.last = memory.take(DType::f32, {num_logit_rows, config_.hidden_size});
+  t.logits = memory.take(DType::f32, {num_logit_rows, config_.vocab_size});
+  return t;
+}
+
+Status Model::count_memory() {
+  StepMemory counting;
+  (void)take(counting, options_.max_tokens, options_.max_logit_rows);
+  ropes_.fill(ops_, counting, {}, options_.max_tokens, {});
+  for (const DecoderLayer& layer : layers_) layer.lay_out(counting, options_.max_tokens);
+  Result<Buffer> memory = ops_.allocate(counting.peak_bytes());
+  if (!memory.ok()) return memory.status();
+  memory_ = std::move(*memory);
+  return {};
+}
+
+Status Model::forward(const StepInput& input, std::span<float> logits) {
+  const auto num_tokens = static_cast<std::int64_t>(input.tokens.size());
+  const auto num_logit_rows = static_cast<std::int64_t>(input.logit_rows.size());
+  require(
+      num_tokens <= options_.max_tokens && num_logit_rows <= options_.max_logit_rows &&
+          input.positions.size() == input.tokens.size() && input.groups.size() == groups_.size() &&
+          logits.size() == input.logit_rows.size() * static_cast<std::size_t>(config_.vocab_size),
+      "a step within its model's bounds");
+  if (num_tokens == 0) return {};
+
+  StepMemory memory(memory_.data(), memory_.bytes());
+  const StepTensors t = take(memory, num_tokens, num_logit_rows);
+  ops_.upload(t.tokens.data, input.tokens.data(), input.tokens.size_bytes());
+  ops_.upload(t.positions.data, input.positions.data(), input.positions.size_bytes());
+  ropes_.fill(ops_, memory, input.positions, num_tokens, t.positions);
+  ops_.embedding(*embedding_, t.tokens, static_cast<float>(config_.embedding_multiplier), t.x);
+
+  Step step{.input = input,
+            .ops = ops_,
+            .memory = memory,
+            .num_tokens = num_tokens,
+            .tokens = t.tokens,
+            .positions = t.positions,
+            .cos_sin = ropes_.cos_sin(),
+            .query_scale = ropes_.query_scale()};
+  for (const DecoderLayer& layer : layers_)
+    if (Status s = layer.forward(step, t.x); !s.ok()) return s;
+
+  if (num_logit_rows == 0) return ops_.synchronize();
+  ops_.upload(t.logit_rows.data, input.logit_rows.data(), input.logit_rows.size_bytes());
+  ops_.gather_rows(t.x, t.logit_rows, t.last);
+  ops_.norm(t.last, final_norm_.params, t.last);
+  ops_.linear(head_ ? *head_ : *embedding_, t.last, t.logits);
+  if (config_.logits_multiplier != 1.0)
+    ops_.scale(t.logits, static_cast<float>(config_.logits_multiplier), t.logits);
+  if (config_.final_logits_soft_cap > 0)
+    ops_.soft_cap(t.logits, static_cast<float>(config_.final_logits_soft_cap), t.logits);
+  if (Status s = ops_.download(logits.data(), t.logits.data, logits.size_bytes()); !s.ok())
+    return s;
+  return ops_.synchronize();
+}
+
+}  // namespace attune::model

@@ -1,0 +1,71 @@
+// A model that can run: weights in the device's form, layers, and one forward pass (layer model).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <attune/status.hpp>
+#include <attune/tensor.hpp>
+
+#include "model/attention_groups.hpp"
+#include "model/config.hpp"
+#include "model/decoder_layer.hpp"
+#include "model/ops.hpp"
+#include "model/rope_tables.hpp"
+#include "model/step.hpp"
+#include "model/weights/weight_store.hpp"
+
+namespace attune::model {
+
+struct ModelOptions {
+  std::int64_t max_tokens = 512;     ///< rows of one step
+  std::int64_t max_logit_rows = 16;  ///< of those, rows whose logits are wanted
+  std::int64_t context_limit = 0;    ///< the longest sequence; 0 = the model's context length
+  GroupDTypes dtypes;
+};
+
+class Model {
+ public:
+  /// `store` and `ops` must outlive the model. A weight that is absent or has another shape than
+  /// the config says is an error that names it.
+  static Result<std::unique_ptr<Model>> make(const ModelConfig& config, const WeightStore& store,
+                                             Ops& ops, const ModelOptions& options);
+
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] std::span<const AttentionGroup> groups() const { return groups_; }
+
+  /// One step. `logits`: fp32 [logit_rows, vocab_size] in host memory.
+  Status forward(const StepInput& input, std::span<float> logits);
+
+ private:
+  Model(const ModelConfig& config, Ops& ops, const ModelOptions& options);
+
+  Status load(const WeightStore& store);
+  struct StepTensors {
+    TensorView tokens;
+    TensorView positions;
+    TensorView logit_rows;
+    TensorView x;       ///< [tokens, hidden]
+    TensorView last;    ///< [logit rows, hidden]
+    TensorView logits;  ///< [logit rows, vocab]
+  };
+  StepTensors take(StepMemory& memory, std::int64_t num_tokens, std::int64_t num_logit_rows) const;
+  Status count_memory();
+
+  ModelConfig config_;
+  Ops& ops_;
+  ModelOptions options_;
+  std::vector<AttentionGroup> groups_;
+  RopeTables ropes_;
+  std::vector<std::vector<std::byte>> weight_copies_;
+  std::unique_ptr<Linear> embedding_;
+  std::unique_ptr<Linear> head_;  ///< nullptr where it is the embedding
+  Norm final_norm_;
+  std::vector<DecoderLayer> layers_;
+  Buffer memory_;
+};
+
+}  // namespace attune::model

@@ -1,0 +1,71 @@
+#include "model/rope_tables.hpp"
+
+#include <cmath>
+#include <utility>
+
+#include "model/rope_frequencies.hpp"
+
+namespace attune::model {
+
+int RopeTables::rope_index(const RopeConfig& rope) {
+  if (rope.type == RopeType::none || rope.rotary_dim == 0) return -1;
+  for (std::size_t i = 0; i < ropes_.size(); ++i)
+    if (ropes_[i].config == rope) return static_cast<int>(i);
+  ropes_.push_back({.config = rope, .pairs = rope.rotary_dim / 2, .factor = 1.0f, .inv_freq = {}});
+  return static_cast<int>(ropes_.size()) - 1;
+}
+
+int RopeTables::temperature_index(const AttentionConfig& attention) {
+  if (attention.temperature_scale == 0) return -1;
+  const Temperature wanted{attention.temperature_scale, attention.temperature_floor,
+                           attention.head_dim_qk};
+  for (std::size_t i = 0; i < temperatures_.size(); ++i)
+    if (temperatures_[i] == wanted) return static_cast<int>(i);
+  temperatures_.push_back(wanted);
+  return static_cast<int>(temperatures_.size()) - 1;
+}
+
+Status RopeTables::upload(Ops& ops) {
+  for (Rope& rope : ropes_) {
+    const RopeFrequencies made = rope_frequencies(rope.config, context_length_, context_limit_);
+    rope.pairs = static_cast<std::int64_t>(made.inv_freq.size());
+    rope.factor = made.attention_factor;
+    const std::size_t bytes = made.inv_freq.size() * sizeof(float);
+    Result<Buffer> memory = ops.allocate(bytes);
+    if (!memory.ok()) return memory.status();
+    rope.inv_freq = std::move(*memory);
+    ops.upload(rope.inv_freq.data(), made.inv_freq.data(), bytes);
+  }
+  cos_sin_.resize(ropes_.size());
+  query_scale_.resize(temperatures_.size());
+  return {};
+}
+
+void RopeTables::fill(Ops& ops, StepMemory& memory, std::span<const std::int32_t> positions,
+                      std::int64_t num_tokens, const TensorView& device_positions) {
+  const bool counting = positions.empty();
+  for (std::size_t i = 0; i < ropes_.size(); ++i) {
+    const Rope& rope = ropes_[i];
+    cos_sin_[i] = memory.take(DType::f32, {num_tokens, 2 * rope.pairs});
+    if (counting) continue;
+    ops.rope_angles(device_positions, static_cast<const float*>(rope.inv_freq.data()), rope.pairs,
+                    rope.factor, cos_sin_[i]);
+  }
+  // A factor on a whole query is a turn by no angle with a cosine of that factor: the same verb
+  // serves, and every device has it.
+  for (std::size_t i = 0; i < temperatures_.size(); ++i) {
+    const Temperature& t = temperatures_[i];
+    const auto pairs = static_cast<std::size_t>(t.head_dim) / 2;
+    query_scale_[i] = memory.take(DType::f32, {num_tokens, t.head_dim});
+    if (counting) continue;
+    std::vector<float> table(positions.size() * 2 * pairs, 0.0f);
+    for (std::size_t row = 0; row < positions.size(); ++row) {
+      const double steps = std::floor((positions[row] + 1.0) / t.floor);
+      const auto factor = static_cast<float>(1.0 + t.scale * std::log(steps + 1.0));
+      for (std::size_t p = 0; p < pairs; ++p) table[row * 2 * pairs + p] = factor;
+    }
+    ops.upload(query_scale_[i].data, table.data(), table.size() * sizeof(float));
+  }
+}
+
+}  // namespace attune::model

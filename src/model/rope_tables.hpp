@@ -1,0 +1,59 @@
+// Cosines and sines of a step's positions, made once for all layers that share them (layer model).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <attune/status.hpp>
+
+#include "model/config.hpp"
+#include "model/ops.hpp"
+#include "model/step_memory.hpp"
+
+namespace attune::model {
+
+class RopeTables {
+ public:
+  /// `context_limit`: the longest sequence this engine will see. Types whose frequencies depend on
+  /// the sequence length (dynamic, longrope) take those of the limit, once: keys in the cache must
+  /// not be turned by frequencies that change under them.
+  RopeTables(std::int64_t context_length, std::int64_t context_limit)
+      : context_length_(context_length), context_limit_(context_limit) {}
+
+  /// An index for cos_sin; -1 for RopeType::none.
+  int rope_index(const RopeConfig& rope);
+  /// An index for Llama-4's query temperature; -1 where the config has none.
+  int temperature_index(const AttentionConfig& attention);
+
+  Status upload(Ops& ops);
+
+  /// Takes the tables from `memory` and, unless it only counts, fills them.
+  void fill(Ops& ops, StepMemory& memory, std::span<const std::int32_t> positions,
+            std::int64_t num_tokens, const TensorView& device_positions);
+
+  [[nodiscard]] std::span<const TensorView> cos_sin() const { return cos_sin_; }
+  [[nodiscard]] std::span<const TensorView> query_scale() const { return query_scale_; }
+
+ private:
+  struct Rope {
+    RopeConfig config;
+    std::int64_t pairs = 0;
+    float factor = 1.0f;
+    Buffer inv_freq;
+  };
+  struct Temperature {
+    double scale = 0;
+    double floor = 1;
+    int head_dim = 0;
+    [[nodiscard]] bool operator==(const Temperature&) const = default;
+  };
+  std::int64_t context_length_;
+  std::int64_t context_limit_;
+  std::vector<Rope> ropes_;
+  std::vector<Temperature> temperatures_;
+  std::vector<TensorView> cos_sin_;
+  std::vector<TensorView> query_scale_;
+};
+
+}  // namespace attune::model

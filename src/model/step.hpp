@@ -1,0 +1,51 @@
+// One step, as the layers see it: how many tokens, where they sit, and who attends (layer model).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <attune/backend.hpp>
+#include <attune/tensor.hpp>
+
+#include "cache/kv_storage.hpp"
+#include "model/ops.hpp"
+#include "model/step_memory.hpp"
+
+namespace attune::model {
+
+/// Consecutive rows of a step that one backend serves under one plan.
+struct AttentionPart {
+  std::int64_t first_row = 0;
+  std::int64_t num_rows = 0;
+  Backend* backend = nullptr;
+  const Plan* plan = nullptr;
+};
+
+/// What a step does for one group of layers (attention_groups.hpp): parts cover all rows, in order.
+struct GroupStep {
+  std::span<const AttentionPart> parts;
+  std::span<const std::int64_t> slot_mapping;  ///< [num_tokens]; empty for linear groups
+};
+
+/// What an engine hands to Model::forward.
+struct StepInput {
+  std::span<const std::int32_t> tokens;
+  std::span<const std::int32_t> positions;   ///< [tokens]
+  std::span<const std::int32_t> logit_rows;  ///< rows whose logits are wanted, ascending
+  std::span<const GroupStep> groups;         ///< one each of Model::groups()
+  const cache::KvStorage* kv = nullptr;      ///< one entry a layer
+};
+
+/// What a layer gets besides its input.
+struct Step {
+  const StepInput& input;
+  Ops& ops;
+  StepMemory& memory;
+  std::int64_t num_tokens = 0;
+  TensorView tokens;                        ///< i32 [num_tokens], device
+  TensorView positions;                     ///< i32 [num_tokens], device
+  std::span<const TensorView> cos_sin;      ///< by rope index (rope_tables.hpp)
+  std::span<const TensorView> query_scale;  ///< likewise, Llama-4's temperature
+};
+
+}  // namespace attune::model

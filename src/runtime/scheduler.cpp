@@ -1,0 +1,132 @@
+#include "runtime/scheduler.hpp"
+
+#include <algorithm>
+
+#include "attention/mask.hpp"
+
+namespace attune::runtime {
+
+Scheduler::Scheduler(const SchedulerOptions& options, std::span<const CacheGroup> groups,
+                     std::span<PagePool> pools)
+    : options_(options), groups_(groups), pools_(pools) {
+  require(groups.size() == pools.size(), "one page pool a cache group");
+  require(options.chunk_size >= 1 && options.max_batch >= 1, "a step with room for a token");
+}
+
+void Scheduler::submit(Request& request) {
+  request.pages.resize(groups_.size());
+  waiting_.push_back(&request);
+}
+
+Status Scheduler::hold_pages(Request& request, std::int64_t end) {
+  // All pools or none: a request stuck half way would keep others from pages it cannot use.
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const std::int64_t missing = request.pages[g].pages_missing(end, pools_[g].page_size());
+    if (missing <= pools_[g].num_free()) continue;
+    return {StatusCode::out_of_pages,
+            "request " + std::to_string(static_cast<std::int64_t>(request.id)) + " needs " +
+                std::to_string(missing) + " more pages of " +
+                std::to_string(pools_[g].page_size()) + " tokens for " + std::to_string(end) +
+                " tokens, and the pool has " + std::to_string(pools_[g].num_free()) + " of " +
+                std::to_string(pools_[g].num_pages()) + " free"};
+  }
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    require(request.pages[g].extend(pools_[g], end).ok(), "pages that were counted are free");
+  return {};
+}
+
+void Scheduler::release_pages(Request& request) {
+  for (std::size_t g = 0; g < groups_.size(); ++g) request.pages[g].clear(pools_[g]);
+}
+
+void Scheduler::preempt_youngest() {
+  Request* victim = running_.back();
+  running_.pop_back();
+  release_pages(*victim);
+  victim->computed = 0;
+  victim->logits.clear();
+  waiting_.push_front(victim);
+  ++num_preemptions_;
+}
+
+bool Scheduler::make_room(const ScheduledRow& row) {
+  const std::int64_t end = row.request->computed + row.count;
+  while (true) {
+    const Status held = hold_pages(*row.request, end);
+    if (held.ok()) return true;
+    if (running_.back() != row.request) {
+      preempt_youngest();
+      continue;
+    }
+    if (running_.size() > 1) {
+      preempt_youngest();  // itself: older requests will finish and leave pages
+      return false;
+    }
+    row.request->finish_reason = FinishReason::failed;
+    row.request->failure = held;
+    return false;
+  }
+}
+
+std::vector<ScheduledRow> Scheduler::schedule() {
+  std::vector<ScheduledRow> rows;
+  std::int64_t budget = options_.chunk_size;
+  // Preemption shortens running_ from its end while this walks it from its beginning.
+  for (const bool decode : {true, false}) {
+    for (std::size_t i = 0; i < running_.size(); ++i) {
+      Request& request = *running_[i];
+      if (request.finished() || request.decoding() != decode) continue;
+      const std::int64_t left = request.num_tokens() - request.computed;
+      const std::int64_t count = decode ? 1 : std::min(left, budget);
+      if (count == 0) continue;
+      const ScheduledRow row{.request = &request, .count = count, .decode = decode};
+      if (!make_room(row)) continue;
+      if (!decode) budget -= count;
+      rows.push_back(row);
+    }
+  }
+  // A row chosen early may have been preempted for an older request's sake.
+  std::erase_if(rows, [this](const ScheduledRow& row) {
+    return std::find(running_.begin(), running_.end(), row.request) == running_.end();
+  });
+  admit(budget, rows);
+  return rows;
+}
+
+void Scheduler::admit(std::int64_t& budget, std::vector<ScheduledRow>& rows) {
+  while (budget > 0 && !waiting_.empty() && num_running() < options_.max_batch) {
+    Request& request = *waiting_.front();
+    const std::int64_t count = std::min(request.num_tokens() - request.computed, budget);
+    const Status held = hold_pages(request, request.computed + count);
+    if (!held.ok()) {
+      if (!running_.empty()) return;  // wait for pages
+      waiting_.pop_front();
+      request.finish_reason = FinishReason::failed;
+      request.failure = held;
+      continue;
+    }
+    waiting_.pop_front();
+    running_.push_back(&request);
+    const ScheduledRow row{.request = &request, .count = count, .decode = request.decoding()};
+    rows.push_back(row);
+    budget -= count;
+  }
+}
+
+void Scheduler::advance(const ScheduledRow& row) {
+  Request& request = *row.request;
+  request.computed += row.count;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (!groups_[g].bounded()) continue;
+    request.pages[g].drop_before(pools_[g],
+                                 attention::first_needed_key(groups_[g].rule, request.computed));
+  }
+}
+
+void Scheduler::remove(Request& request) {
+  std::erase(running_, &request);
+  std::erase(waiting_, &request);
+  if (request.pages.size() == groups_.size()) release_pages(request);
+}
+
+}  // namespace attune::runtime

@@ -1,0 +1,84 @@
+// Continuous batching: which requests work in the next step, and on how many tokens (layer
+// runtime).
+//
+// Requests join and leave between steps. Running requests decode one token each; what is left of
+// the step's budget goes to prompts, in order of arrival, in chunks. When pages run out, the
+// youngest running request gives all of its pages back and starts over later: the oldest always
+// makes progress.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <attune/cache.hpp>
+#include <attune/status.hpp>
+
+#include "runtime/cache_groups.hpp"
+#include "runtime/request.hpp"
+
+namespace attune::runtime {
+
+struct SchedulerOptions {
+  std::int64_t chunk_size = 512;  ///< prompt tokens a step
+  std::int64_t max_batch = 16;    ///< requests that run at once
+};
+
+/// One request's share of a step: its next `count` tokens.
+struct ScheduledRow {
+  Request* request = nullptr;
+  std::int64_t count = 0;
+  bool decode = false;
+
+  /// The step reaches the request's newest token, so that its logits choose the next one.
+  [[nodiscard]] bool completes() const {
+    return request->computed + count == request->num_tokens();
+  }
+};
+
+class Scheduler {
+ public:
+  /// One pool a cache group. Both outlive the scheduler, as do submitted requests.
+  Scheduler(const SchedulerOptions& options, std::span<const CacheGroup> groups,
+            std::span<PagePool> pools);
+
+  void submit(Request& request);
+
+  /// Chooses the next step's rows, decodes first, and holds pages for them. Empty when nothing is
+  /// left to do. A request that cannot ever run is marked failed with out_of_pages.
+  [[nodiscard]] std::vector<ScheduledRow> schedule();
+
+  /// After the step: `row.count` more tokens are in the cache. Pages behind a window are returned.
+  void advance(const ScheduledRow& row);
+
+  /// Takes the request out, finished or not, and returns its pages.
+  void remove(Request& request);
+
+  [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty(); }
+  [[nodiscard]] std::int64_t num_running() const {
+    return static_cast<std::int64_t>(running_.size());
+  }
+  [[nodiscard]] std::int64_t num_waiting() const {
+    return static_cast<std::int64_t>(waiting_.size());
+  }
+  [[nodiscard]] std::int64_t num_preemptions() const { return num_preemptions_; }
+
+ private:
+  Status hold_pages(Request& request, std::int64_t end);
+  void release_pages(Request& request);
+  void preempt_youngest();
+  /// Pages for `row`, preempting younger requests for them if it may.
+  bool make_room(const ScheduledRow& row);
+  void admit(std::int64_t& budget, std::vector<ScheduledRow>& rows);
+
+  SchedulerOptions options_;
+  std::span<const CacheGroup> groups_;
+  std::span<PagePool> pools_;
+  std::deque<Request*> waiting_;
+  std::vector<Request*> running_;  ///< oldest first
+  std::int64_t num_preemptions_ = 0;
+};
+
+}  // namespace attune::runtime

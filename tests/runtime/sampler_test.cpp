@@ -1,0 +1,105 @@
+#include "runtime/sampler.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <vector>
+
+namespace attune::runtime {
+namespace {
+
+const std::vector<float> kLogits{0.0f, 2.0f, 1.0f, -1.0f, 2.0f};
+
+std::map<std::int32_t, int> histogram(const SamplingOptions& base, int draws) {
+  Sampler sampler;
+  std::map<std::int32_t, int> counts;
+  SamplingOptions options = base;
+  for (int i = 0; i < draws; ++i) {
+    options.seed = static_cast<std::uint64_t>(i);
+    const Result<std::int32_t> token = sampler.sample(kLogits, {}, options);
+    EXPECT_TRUE(token.ok());
+    ++counts[*token];
+  }
+  return counts;
+}
+
+TEST(Sampler, GreedyTakesTheLowestIdAmongEquals) {
+  Sampler sampler;
+  EXPECT_EQ(*sampler.sample(kLogits, {}, {}), 1);
+}
+
+TEST(Sampler, DrawsWithTheSoftmaxProbabilities) {
+  constexpr int kDraws = 40000;
+  const auto counts = histogram({.temperature = 0.7}, kDraws);
+  double total = 0;
+  for (float logit : kLogits) total += std::exp(logit / 0.7);
+  for (std::size_t i = 0; i < kLogits.size(); ++i) {
+    const double p = std::exp(kLogits[i] / 0.7) / total;
+    const auto found = counts.find(static_cast<std::int32_t>(i));
+    const double have = found == counts.end() ? 0 : found->second;
+    EXPECT_NEAR(have / kDraws, p, 4 * std::sqrt(p * (1 - p) / kDraws) + 1e-4) << "token " << i;
+  }
+}
+
+TEST(Sampler, TopKKeepsTheBest) {
+  const auto counts = histogram({.temperature = 5.0, .top_k = 3}, 2000);
+  EXPECT_EQ(counts.size(), 3u);
+  EXPECT_TRUE(counts.contains(1) && counts.contains(2) && counts.contains(4));
+}
+
+TEST(Sampler, TopPKeepsTheFewestThatReachIt) {
+  // Probabilities at temperature 1: 0.37, 0.37, 0.14, 0.05, … so 0.7 needs the two best.
+  const auto counts = histogram({.temperature = 1.0, .top_p = 0.7}, 2000);
+  EXPECT_EQ(counts.size(), 2u);
+  EXPECT_TRUE(counts.contains(1) && counts.contains(4));
+  EXPECT_EQ(histogram({.temperature = 1.0, .top_p = 1e-9}, 100).size(), 1u);
+}
+
+TEST(Sampler, MinPIsRelativeToTheBest) {
+  // e^-1 = 0.368 of the best stays, e^-2 = 0.135 goes.
+  const auto counts = histogram({.temperature = 1.0, .min_p = 0.3}, 3000);
+  EXPECT_EQ(counts.size(), 3u);
+  EXPECT_FALSE(counts.contains(0));
+}
+
+TEST(Sampler, RepetitionPenaltyWorksOnBothSigns) {
+  Sampler sampler;
+  const std::vector<float> logits{1.0f, -0.1f};
+  const std::vector<std::int32_t> history{0, 0};
+  // 1 / 3 stays above -0.1; a token already seen with a negative logit falls further.
+  EXPECT_EQ(*sampler.sample(logits, history, {.repetition_penalty = 3.0}), 0);
+  const std::vector<float> negative{-0.2f, -0.3f};
+  EXPECT_EQ(*sampler.sample(negative, history, {.repetition_penalty = 2.0}), 1);
+}
+
+TEST(Sampler, TheSameSeedAndPositionDrawTheSame) {
+  Sampler a;
+  Sampler b;
+  const SamplingOptions options{.temperature = 1.0, .seed = 42};
+  std::vector<std::int32_t> history;
+  for (int i = 0; i < 50; ++i) {
+    const std::int32_t token = *a.sample(kLogits, history, options);
+    EXPECT_EQ(*b.sample(kLogits, history, options), token);
+    history.push_back(token);
+  }
+}
+
+TEST(Sampler, SaysSoWhenNoLogitIsANumber) {
+  Sampler sampler;
+  const std::vector<float> logits(4, NAN);
+  EXPECT_EQ(sampler.sample(logits, {}, {}).status().code(), StatusCode::internal);
+}
+
+TEST(Sampler, NamesTheOptionOutOfRange) {
+  EXPECT_TRUE(validate({}).ok());
+  EXPECT_NE(validate({.temperature = -1}).text().find("temperature"), std::string::npos);
+  EXPECT_NE(validate({.temperature = NAN}).text().find("temperature"), std::string::npos);
+  EXPECT_NE(validate({.top_k = -1}).text().find("top-k"), std::string::npos);
+  EXPECT_NE(validate({.top_p = 0}).text().find("top-p"), std::string::npos);
+  EXPECT_NE(validate({.min_p = 2}).text().find("min-p"), std::string::npos);
+  EXPECT_NE(validate({.repetition_penalty = 0}).text().find("repetition"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace attune::runtime
