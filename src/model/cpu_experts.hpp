@@ -1,0 +1,67 @@
+// Mixtures of experts on the CPU (layer model).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <attune/device.hpp>
+#include <attune/status.hpp>
+
+#include "kernels/ops/rows.hpp"
+#include "model/cpu_linear.hpp"
+#include "model/ops.hpp"
+
+namespace attune::model {
+
+[[nodiscard]] kernels::ops::RowActivation row_activation(Activation kind);
+/// `x` holds gate and up of `width` numbers each.
+[[nodiscard]] kernels::ops::GatedRow gated_row(const ActivationParams& params, const float* x,
+                                               std::int64_t width, float* out);
+
+class CpuExperts final : public Experts {
+ public:
+  static Result<std::unique_ptr<CpuExperts>> make(const ExpertParts& parts, CpuWeights form,
+                                                  Executor& executor);
+
+  [[nodiscard]] int num_experts() const override { return static_cast<int>(gate_up_.size()); }
+  [[nodiscard]] const CpuLinear& gate_up(std::int64_t e) const {
+    return *gate_up_[static_cast<std::size_t>(e)];
+  }
+  [[nodiscard]] const CpuLinear& down(std::int64_t e) const {
+    return *down_[static_cast<std::size_t>(e)];
+  }
+  [[nodiscard]] const ActivationParams& activation() const { return activation_; }
+
+ private:
+  std::vector<std::unique_ptr<CpuLinear>> gate_up_;
+  std::vector<std::unique_ptr<CpuLinear>> down_;
+  ActivationParams activation_;
+};
+
+/// Tokens sorted by expert, each expert's products over all its tokens at once, results added back.
+class CpuExpertProducts {
+ public:
+  CpuExpertProducts(Executor& executor, const kernels::ops::RowKernels& rows, CpuProducts& products)
+      : executor_(executor), rows_(rows), products_(products) {}
+
+  struct Call {
+    CpuProducts::Matrix x;
+    const std::int32_t* ids = nullptr;  ///< [tokens, topk]
+    const float* weights = nullptr;     ///< [tokens, topk]
+    std::int64_t topk = 0;
+    bool scale_input = false;
+    CpuProducts::Matrix out;
+  };
+  Status run(const CpuExperts& experts, const Call& call);
+
+ private:
+  Executor& executor_;
+  const kernels::ops::RowKernels& rows_;
+  CpuProducts& products_;
+  std::vector<std::int64_t> first_;  // [experts + 1] into slots_
+  std::vector<std::int64_t> slots_;  // choices (token * topk + j), sorted by expert
+  std::vector<float> input_, hidden_, activated_, output_;
+};
+
+}  // namespace attune::model
