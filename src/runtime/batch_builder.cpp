@@ -41,12 +41,22 @@ Status StepBatch::add_phase(Phase phase, std::span<const ScheduledRow> rows,
   PhaseBatch batch;
   batch.phase = phase;
   if (!phases_.empty()) batch.first_row = phases_.back().first_row + phases_.back().num_rows;
-  std::vector<std::int32_t>& states = state_indices_[static_cast<std::size_t>(phase)];
-  states.clear();
+  Pageless& arrays = pageless_[static_cast<std::size_t>(phase)];
+  arrays.state_indices.clear();
+  arrays.qo_indptr.assign(1, 0);
+  arrays.zeros.assign(rows.size() + 1, 0);
   for (const ScheduledRow& row : rows) {
     batch.num_rows += row.count;
-    states.push_back(row.request->state_slot);
+    arrays.qo_indptr.push_back(static_cast<std::int32_t>(batch.num_rows));
+    arrays.state_indices.push_back(row.request->state_slot);
   }
+  const BatchForm form = phase == Phase::decode ? BatchForm::decode : BatchForm::extend;
+  batch.pageless.form = form;
+  batch.pageless.page_size = page_size;
+  batch.pageless.qo_indptr = arrays.qo_indptr;
+  batch.pageless.kv_indptr = arrays.zeros;
+  batch.pageless.kv_last_page_len = std::span(arrays.zeros).first(rows.size());
+  batch.pageless.state_indices = arrays.state_indices;
 
   for (std::size_t g = 0; g < groups.size(); ++g) {
     page_ids_.clear();
@@ -66,8 +76,8 @@ Status StepBatch::add_phase(Phase phase, std::span<const ScheduledRow> rows,
     }
     attention::PageTable& table = tables_[static_cast<std::size_t>(phase)][g];
     if (Status s = table.assign(table_rows_, page_size); !s.ok()) return s;
-    BatchView view = table.view(phase == Phase::decode ? BatchForm::decode : BatchForm::extend);
-    view.state_indices = states;
+    BatchView view = table.view(form);
+    view.state_indices = arrays.state_indices;
     batch.views.push_back(view);
     const auto slots = table.slot_mapping();
     slots_[g].insert(slots_[g].end(), slots.begin(), slots.end());

@@ -24,6 +24,7 @@ struct PhaseBatch {
   std::int64_t first_row = 0;  ///< of the step's tokens
   std::int64_t num_rows = 0;
   std::vector<BatchView> views;  ///< one a cache group
+  BatchView pageless;            ///< the same requests without pages, for linear groups
 };
 
 class StepBatch {
@@ -42,10 +43,6 @@ class StepBatch {
   [[nodiscard]] std::span<const std::int64_t> slot_mapping(std::size_t cache_group) const {
     return slots_[cache_group];
   }
-  /// [requests of a phase]: state slots, for linear groups.
-  [[nodiscard]] std::span<const std::int32_t> state_indices(Phase phase) const {
-    return state_indices_[static_cast<std::size_t>(phase)];
-  }
 
  private:
   Status add_phase(Phase phase, std::span<const ScheduledRow> rows,
@@ -57,7 +54,13 @@ class StepBatch {
   std::vector<std::int64_t> logits_per_row_;
   std::vector<PhaseBatch> phases_;
   std::array<std::vector<attention::PageTable>, 2> tables_;  ///< by phase, then cache group
-  std::array<std::vector<std::int32_t>, 2> state_indices_;
+  /// Of requests without pages, by phase.
+  struct Pageless {
+    std::vector<std::int32_t> qo_indptr;
+    std::vector<std::int32_t> zeros;  ///< [batch + 1]: kv_indptr and kv_last_page_len
+    std::vector<std::int32_t> state_indices;
+  };
+  std::array<Pageless, 2> pageless_;
   std::vector<std::vector<std::int64_t>> slots_;  ///< by cache group, over all rows
   std::vector<std::int32_t> page_ids_;
   std::vector<attention::PageTableRow> table_rows_;

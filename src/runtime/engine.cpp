@@ -1,0 +1,294 @@
+#include "runtime/engine.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "base/math.hpp"
+
+namespace attune::runtime {
+namespace {
+
+std::int64_t max_step_tokens(const EngineOptions& options) {
+  return options.scheduler.chunk_size + options.scheduler.max_batch;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+model::ModelOptions model_options(const EngineOptions& options, const model::GroupDTypes& dtypes) {
+  const std::int64_t rows = max_step_tokens(options);
+  return {.max_tokens = rows,
+          .max_logit_rows = options.keep_logits ? rows : options.scheduler.max_batch,
+          .context_limit = options.context_limit,
+          .dtypes = dtypes};
+}
+
+Result<std::unique_ptr<Engine>> Engine::make(model::Model& model, model::Ops& ops,
+                                             BackendSet backends, const EngineOptions& options) {
+  require(backends.groups.size() == model.groups().size(), "backends for every attention group");
+  require(options.context_limit > 0, "a context limit");
+  std::unique_ptr<Engine> engine(new Engine(model, ops, std::move(backends), options));
+  if (Status s = engine->allocate_cache(); !s.ok()) return s;
+  if (Status s = engine->allocate_workspaces(); !s.ok()) return s;
+  engine->scheduler_.emplace(options.scheduler, engine->cache_groups_, engine->pools_);
+  const model::ModelOptions rows = model_options(options, {});
+  engine->logits_.resize(static_cast<std::size_t>(rows.max_logit_rows) *
+                         static_cast<std::size_t>(model.config().vocab_size));
+  engine->parts_.resize(model.groups().size());
+  engine->group_steps_.resize(model.groups().size());
+  return engine;
+}
+
+Status Engine::allocate_cache() {
+  cache_groups_ = cache_groups(model_.groups());
+  cache_group_of_.assign(model_.groups().size(), -1);
+  const std::int32_t page_size = backends_.page_size;
+  const std::int64_t context_pages =
+      base::ceil_div<std::int64_t>(options_.context_limit, page_size);
+  const std::int64_t pool_pages =
+      options_.pool_tokens > 0 ? base::ceil_div<std::int64_t>(options_.pool_tokens, page_size)
+                               : context_pages;
+  std::vector<cache::LayerPages> layers(static_cast<std::size_t>(model_.config().num_layers()));
+  for (std::size_t c = 0; c < cache_groups_.size(); ++c) {
+    const CacheGroup& group = cache_groups_[c];
+    const std::int64_t per_request = max_pages_per_request(
+        group, options_.context_limit, options_.scheduler.chunk_size, page_size);
+    const std::int64_t pages =
+        group.bounded() ? std::min(pool_pages, per_request * options_.scheduler.max_batch)
+                        : pool_pages;
+    pools_.emplace_back(static_cast<std::int32_t>(pages), page_size);
+    for (int g : group.attention_groups) {
+      cache_group_of_[static_cast<std::size_t>(g)] = static_cast<int>(c);
+      const model::AttentionGroup& attention = model_.groups()[static_cast<std::size_t>(g)];
+      for (int layer : attention.layers) {
+        // A layer that reads another's cache keeps nothing of its own.
+        if (model_.config().layers[static_cast<std::size_t>(layer)].kv_source >= 0) continue;
+        layers[static_cast<std::size_t>(layer)] = {
+            .shape = {.layout = backends_.groups[static_cast<std::size_t>(g)].kv_layout,
+                      .dtype = attention.spec.kv_dtype,
+                      .page_size = page_size,
+                      .num_kv_heads = attention.spec.num_kv_heads,
+                      .head_dim_qk = attention.spec.head_dim_qk,
+                      .head_dim_vo = attention.spec.head_dim_vo},
+            .num_pages = static_cast<std::int32_t>(pages)};
+      }
+    }
+  }
+  Result<cache::KvStorage> storage = cache::KvStorage::make(layers);
+  if (!storage.ok()) return storage.status();
+  kv_.emplace(std::move(*storage));
+  statistics_.kv_bytes = kv_->num_bytes();
+  return {};
+}
+
+Status Engine::allocate_workspaces() {
+  plans_.resize(model_.groups().size());
+  for (std::size_t g = 0; g < plans_.size(); ++g) {
+    const int cache_group = cache_group_of_[g];
+    const std::int64_t pages =
+        cache_group < 0
+            ? 0
+            : max_pages_per_request(cache_groups_[static_cast<std::size_t>(cache_group)],
+                                    options_.context_limit, options_.scheduler.chunk_size,
+                                    backends_.page_size);
+    for (const Phase phase : {Phase::prefill, Phase::decode}) {
+      const bool decode = phase == Phase::decode;
+      const std::int64_t batch = options_.scheduler.max_batch;
+      const BatchBounds bounds{
+          .max_batch = batch,
+          .max_qo_tokens = decode ? batch : options_.scheduler.chunk_size,
+          .max_kv_entries = batch * pages,
+          .max_kv_len = std::min(options_.context_limit, pages * backends_.page_size),
+          .page_size = backends_.page_size,
+          .decode_only = decode};
+      const WorkspaceSize size = backends_.groups[g].of(phase).workspace_size(bounds);
+      PlanSlot& slot = plans_[g][static_cast<std::size_t>(phase)];
+      Result<model::Buffer> device = ops_.allocate(size.device_bytes);
+      if (!device.ok()) return device.status();
+      slot.device = std::move(*device);
+      slot.host.resize(size.host_bytes);
+      slot.workspace = {.device = slot.device.data(),
+                        .device_bytes = size.device_bytes,
+                        .host = slot.host.data(),
+                        .host_bytes = size.host_bytes};
+      statistics_.workspace_bytes += static_cast<std::int64_t>(size.device_bytes + size.host_bytes);
+    }
+  }
+  return {};
+}
+
+Result<RequestId> Engine::submit(std::span<const std::int32_t> prompt,
+                                 const RequestOptions& options) {
+  if (prompt.empty()) return invalid_argument("the prompt is empty: it must hold a token");
+  const auto length = static_cast<std::int64_t>(prompt.size());
+  if (length > options_.context_limit) {
+    return invalid_argument("the prompt has " + std::to_string(length) +
+                            " tokens and the context holds " +
+                            std::to_string(options_.context_limit));
+  }
+  if (options.max_new_tokens < 0) return invalid_argument("a negative number of new tokens");
+  if (options.want_logits && !options_.keep_logits)
+    return invalid_argument("this engine was made without keep_logits");
+  if (Status s = validate(options.sampling); !s.ok()) return s;
+  for (std::int32_t token : prompt) {
+    if (token >= 0 && token < model_.config().vocab_size) continue;
+    return invalid_argument("token " + std::to_string(token) + " is outside the vocabulary of " +
+                            std::to_string(model_.config().vocab_size));
+  }
+  for (std::size_t c = 0; c < cache_groups_.size(); ++c) {
+    const std::int64_t needed = max_pages_per_request(
+        cache_groups_[c], length, options_.scheduler.chunk_size, backends_.page_size);
+    if (needed <= pools_[c].num_pages()) continue;
+    return invalid_argument("the prompt needs " + std::to_string(needed) + " pages of " +
+                            std::to_string(backends_.page_size) + " tokens and the pool has " +
+                            std::to_string(pools_[c].num_pages()) + ": make the pool larger");
+  }
+  auto request = std::make_unique<Request>();
+  request->id = RequestId{next_id_++};
+  request->options = options;
+  request->tokens.assign(prompt.begin(), prompt.end());
+  request->prompt_len = length;
+  const RequestId id = request->id;
+  scheduler_->submit(*request);
+  requests_.emplace(id, std::move(request));
+  return id;
+}
+
+BatchView Engine::view_of(const PhaseBatch& phase, std::size_t group) const {
+  const int cache_group = cache_group_of_[group];
+  return cache_group < 0 ? phase.pageless : phase.views[static_cast<std::size_t>(cache_group)];
+}
+
+Status Engine::plan_step() {
+  for (std::size_t g = 0; g < plans_.size(); ++g) {
+    parts_[g].clear();
+    for (const PhaseBatch& phase : batch_.phases()) {
+      Backend& backend = backends_.groups[g].of(phase.phase);
+      PlanSlot& slot = plans_[g][static_cast<std::size_t>(phase.phase)];
+      Result<PlanHandle> plan = backend.plan(view_of(phase, g), slot.workspace, ops_.stream());
+      if (!plan.ok()) return plan.status();
+      slot.plan = std::move(*plan);
+      parts_[g].push_back({.first_row = phase.first_row,
+                           .num_rows = phase.num_rows,
+                           .backend = &backend,
+                           .plan = slot.plan.get()});
+    }
+    const int cache_group = cache_group_of_[g];
+    group_steps_[g] = {.parts = parts_[g], .slot_mapping = {}};
+    if (cache_group >= 0)
+      group_steps_[g].slot_mapping = batch_.slot_mapping(static_cast<std::size_t>(cache_group));
+  }
+  return {};
+}
+
+Result<std::vector<Event>> Engine::step() {
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<Event> events;
+  const std::vector<ScheduledRow> rows = scheduler_->schedule();
+  for (auto& [id, request] : requests_) {
+    if (request->finish_reason != FinishReason::failed || request->pages.empty()) continue;
+    finish(*request, FinishReason::failed);
+    events.push_back({.request = id, .token = {}, .finish_reason = FinishReason::failed});
+  }
+  if (rows.empty()) return events;
+  if (Status s = batch_.assign(rows, cache_groups_, backends_.page_size); !s.ok()) return s;
+  if (Status s = plan_step(); !s.ok()) return s;
+
+  const auto vocab = static_cast<std::size_t>(model_.config().vocab_size);
+  const std::span<float> logits = std::span(logits_).first(batch_.logit_rows().size() * vocab);
+  const model::StepInput input{.tokens = batch_.tokens(),
+                               .positions = batch_.positions(),
+                               .logit_rows = batch_.logit_rows(),
+                               .groups = group_steps_,
+                               .kv = &*kv_};
+  if (Status s = model_.forward(input, logits); !s.ok()) return s;
+
+  std::size_t next_logit_row = 0;
+  std::int64_t decoded = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto count = static_cast<std::size_t>(batch_.logits_per_row()[i]);
+    const std::span<const float> mine = logits.subspan(next_logit_row * vocab, count * vocab);
+    next_logit_row += count;
+    Request& request = *rows[i].request;
+    if (request.options.want_logits)
+      request.logits.insert(request.logits.end(), mine.begin(), mine.end());
+    if (rows[i].decode) ++decoded;
+    const bool completes = rows[i].completes();
+    scheduler_->advance(rows[i]);
+    if (!completes) continue;
+    if (Status s = choose_token(rows[i], mine.last(vocab), events); !s.ok()) return s;
+  }
+
+  const double seconds = seconds_since(start);
+  const auto total = static_cast<std::int64_t>(batch_.tokens().size());
+  const double decode_share = static_cast<double>(decoded) / static_cast<double>(total);
+  statistics_.decode_tokens += decoded;
+  statistics_.prefill_tokens += total - decoded;
+  statistics_.decode_seconds += seconds * decode_share;
+  statistics_.prefill_seconds += seconds * (1 - decode_share);
+  ++statistics_.num_steps;
+  return events;
+}
+
+Status Engine::choose_token(const ScheduledRow& row, std::span<const float> logits,
+                            std::vector<Event>& events) {
+  Request& request = *row.request;
+  Event event{.request = request.id, .token = {}, .finish_reason = FinishReason::none};
+  if (request.num_generated() >= request.options.max_new_tokens) {
+    event.finish_reason = FinishReason::length;
+  } else {
+    const Result<std::int32_t> token =
+        sampler_.sample(logits, request.tokens, request.options.sampling);
+    if (!token.ok()) return token.status();
+    const auto& stops = request.options.stop_tokens;
+    if (std::find(stops.begin(), stops.end(), *token) != stops.end()) {
+      event.finish_reason = FinishReason::stop;
+    } else {
+      event.token = *token;
+      request.tokens.push_back(*token);
+      // The logits of the last token are wanted only where somebody asked for all of them.
+      if (!request.options.want_logits && request.num_generated() >= request.options.max_new_tokens)
+        event.finish_reason = FinishReason::length;
+      else if (request.num_tokens() > options_.context_limit)
+        event.finish_reason = FinishReason::context;
+    }
+  }
+  if (event.finish_reason != FinishReason::none) finish(request, event.finish_reason);
+  if (event.token || event.finish_reason != FinishReason::none) events.push_back(event);
+  return {};
+}
+
+void Engine::finish(Request& request, FinishReason reason) {
+  request.finish_reason = reason;
+  scheduler_->remove(request);
+  request.pages.clear();
+}
+
+void Engine::cancel(RequestId id) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end() || found->second->finished()) return;
+  finish(*found->second, FinishReason::cancelled);
+}
+
+Request Engine::take(RequestId id) {
+  const auto found = requests_.find(id);
+  require(found != requests_.end(), "a request of this engine");
+  if (!found->second->finished()) finish(*found->second, FinishReason::cancelled);
+  Request request = std::move(*found->second);
+  requests_.erase(found);
+  return request;
+}
+
+EngineStatistics Engine::statistics() const {
+  EngineStatistics statistics = statistics_;
+  statistics.num_preemptions = scheduler_->num_preemptions();
+  return statistics;
+}
+
+}  // namespace attune::runtime

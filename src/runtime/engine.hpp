@@ -1,0 +1,132 @@
+// The engine: requests in, tokens out, one step at a time (layer runtime).
+//
+//   auto id = engine.submit(prompt, {.max_new_tokens = 32});
+//   while (!engine.idle()) {
+//     auto events = engine.step();             // a Status is for the engine; a request that fails
+//     for (const Event& e : *events) …         // says so in its own finish_reason
+//   }
+//   Request done = engine.take(*id);
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <attune/cache.hpp>
+#include <attune/status.hpp>
+
+#include "cache/kv_storage.hpp"
+#include "model/model.hpp"
+#include "runtime/backend_set.hpp"
+#include "runtime/batch_builder.hpp"
+#include "runtime/cache_groups.hpp"
+#include "runtime/request.hpp"
+#include "runtime/sampler.hpp"
+#include "runtime/scheduler.hpp"
+
+namespace attune::runtime {
+
+struct EngineOptions {
+  std::int64_t context_limit = 0;  ///< tokens of the longest request
+  std::int64_t pool_tokens = 0;    ///< of the full-attention pool; 0 = one request of context_limit
+  SchedulerOptions scheduler;
+  bool keep_logits = false;  ///< requests may ask for the logits of every position
+};
+
+/// A request's next token, or its end.
+struct Event {
+  RequestId request{};
+  std::optional<std::int32_t> token;  ///< absent when the request ended without one
+  FinishReason finish_reason = FinishReason::none;
+};
+
+struct EngineStatistics {
+  std::int64_t prefill_tokens = 0;
+  std::int64_t decode_tokens = 0;
+  double prefill_seconds = 0;  ///< steps that hold both phases count by their share of rows
+  double decode_seconds = 0;
+  std::int64_t num_steps = 0;
+  std::int64_t num_preemptions = 0;
+  std::int64_t kv_bytes = 0;
+  std::int64_t workspace_bytes = 0;
+};
+
+/// Rows that a model must be made for, so that an engine with these options can use it.
+[[nodiscard]] model::ModelOptions model_options(const EngineOptions& options,
+                                                const model::GroupDTypes& dtypes);
+
+class Engine {
+ public:
+  /// The model must be made with model_options() of the same options; it and `ops` outlive the
+  /// engine.
+  static Result<std::unique_ptr<Engine>> make(model::Model& model, model::Ops& ops,
+                                              BackendSet backends, const EngineOptions& options);
+
+  /// Refuses an empty prompt, one that does not fit the context or the pool, and tokens outside the
+  /// vocabulary.
+  Result<RequestId> submit(std::span<const std::int32_t> prompt, const RequestOptions& options);
+
+  /// Runs one step; no events when there was nothing to do.
+  Result<std::vector<Event>> step();
+
+  /// Ends a request early; its tokens so far stay with it.
+  void cancel(RequestId id);
+
+  /// The request, which leaves the engine.
+  [[nodiscard]] Request take(RequestId id);
+  [[nodiscard]] const Request& find(RequestId id) const { return *requests_.at(id); }
+
+  [[nodiscard]] bool idle() const { return scheduler_->idle(); }
+  [[nodiscard]] EngineStatistics statistics() const;
+  [[nodiscard]] const EngineOptions& options() const { return options_; }
+  /// Pages held of each pool, for tests and statistics.
+  [[nodiscard]] std::span<const PagePool> pools() const { return pools_; }
+
+ private:
+  Engine(model::Model& model, model::Ops& ops, BackendSet backends, const EngineOptions& options)
+      : model_(model), ops_(ops), backends_(std::move(backends)), options_(options) {}
+
+  /// One group's plan for one phase, in memory of its own.
+  struct PlanSlot {
+    model::Buffer device;
+    std::vector<std::byte> host;
+    Workspace workspace;
+    PlanHandle plan;
+  };
+
+  Status allocate_cache();
+  Status allocate_workspaces();
+  Status plan_step();
+  Status choose_token(const ScheduledRow& row, std::span<const float> logits,
+                      std::vector<Event>& events);
+  void finish(Request& request, FinishReason reason);
+  [[nodiscard]] BatchView view_of(const PhaseBatch& phase, std::size_t group) const;
+
+  model::Model& model_;
+  model::Ops& ops_;
+  BackendSet backends_;
+  EngineOptions options_;
+  std::vector<CacheGroup> cache_groups_;
+  std::vector<int> cache_group_of_;  ///< by attention group; -1 = keeps no keys
+  std::vector<PagePool> pools_;
+  std::optional<cache::KvStorage> kv_;
+  std::optional<Scheduler> scheduler_;
+  std::vector<std::array<PlanSlot, 2>> plans_;  ///< by attention group, then phase
+
+  StepBatch batch_;
+  std::vector<std::vector<model::AttentionPart>> parts_;  ///< by attention group
+  std::vector<model::GroupStep> group_steps_;
+  std::vector<float> logits_;
+  Sampler sampler_;
+  std::map<RequestId, std::unique_ptr<Request>> requests_;
+  std::int64_t next_id_ = 0;
+  EngineStatistics statistics_;
+};
+
+}  // namespace attune::runtime
