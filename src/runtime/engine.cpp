@@ -136,10 +136,13 @@ Result<RequestId> Engine::submit(std::span<const std::int32_t> prompt,
   if (options.want_logits && !options_.keep_logits)
     return invalid_argument("this engine was made without keep_logits");
   if (Status s = validate(options.sampling); !s.ok()) return s;
-  for (std::int32_t token : prompt) {
-    if (token >= 0 && token < model_.config().vocab_size) continue;
-    return invalid_argument("token " + std::to_string(token) + " is outside the vocabulary of " +
-                            std::to_string(model_.config().vocab_size));
+  for (const std::span<const std::int32_t> tokens :
+       {prompt, std::span<const std::int32_t>(options.forced_tokens)}) {
+    for (std::int32_t token : tokens) {
+      if (token >= 0 && token < model_.config().vocab_size) continue;
+      return invalid_argument("token " + std::to_string(token) + " is outside the vocabulary of " +
+                              std::to_string(model_.config().vocab_size));
+    }
   }
   for (std::size_t c = 0; c < cache_groups_.size(); ++c) {
     const std::int64_t needed = max_pages_per_request(
@@ -236,24 +239,31 @@ Result<std::vector<Event>> Engine::step() {
   return events;
 }
 
+Result<std::int32_t> Engine::next_token(const Request& request, std::span<const float> logits) {
+  const std::vector<std::int32_t>& forced = request.options.forced_tokens;
+  const auto index = static_cast<std::size_t>(request.num_generated());
+  if (index < forced.size()) return forced[index];
+  return sampler_.sample(logits, request.tokens, request.options.sampling);
+}
+
 Status Engine::choose_token(const ScheduledRow& row, std::span<const float> logits,
                             std::vector<Event>& events) {
   Request& request = *row.request;
   Event event{.request = request.id, .token = {}, .finish_reason = FinishReason::none};
-  if (request.num_generated() >= request.options.max_new_tokens) {
+  const RequestOptions& options = request.options;
+  if (request.num_generated() >= options.max_new_tokens) {
     event.finish_reason = FinishReason::length;
   } else {
-    const Result<std::int32_t> token =
-        sampler_.sample(logits, request.tokens, request.options.sampling);
+    const Result<std::int32_t> token = next_token(request, logits);
     if (!token.ok()) return token.status();
-    const auto& stops = request.options.stop_tokens;
-    if (std::find(stops.begin(), stops.end(), *token) != stops.end()) {
+    if (std::find(options.stop_tokens.begin(), options.stop_tokens.end(), *token) !=
+        options.stop_tokens.end()) {
       event.finish_reason = FinishReason::stop;
     } else {
       event.token = *token;
       request.tokens.push_back(*token);
-      // The logits of the last token are wanted only where somebody asked for all of them.
-      if (!request.options.want_logits && request.num_generated() >= request.options.max_new_tokens)
+      // The last token's own logits are computed only where somebody asked for all of them.
+      if (!options.want_logits && request.num_generated() >= options.max_new_tokens)
         event.finish_reason = FinishReason::length;
       else if (request.num_tokens() > options_.context_limit)
         event.finish_reason = FinishReason::context;

@@ -103,6 +103,7 @@ class Engine {
   Status allocate_cache();
   Status allocate_workspaces();
   Status plan_step();
+  Result<std::int32_t> next_token(const Request& request, std::span<const float> logits);
   Status choose_token(const ScheduledRow& row, std::span<const float> logits,
                       std::vector<Event>& events);
   void finish(Request& request, FinishReason reason);

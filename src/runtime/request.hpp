@@ -31,6 +31,8 @@ struct RequestOptions {
   SamplingOptions sampling;
   std::vector<std::int32_t> stop_tokens;  ///< end the request and are not part of its text
   bool want_logits = false;               ///< keep the logits of every position (verification)
+  /// Teacher forcing: these follow the prompt whatever the logits say; max_new_tokens is theirs.
+  std::vector<std::int32_t> forced_tokens;
 };
 
 enum class FinishReason : std::uint8_t { none, stop, length, context, cancelled, failed };

@@ -1,0 +1,58 @@
+// Golden models: a checkpoint whose logits an independent implementation computed, run through
+// prefill, chunked prefill and paged decode (layer conformance).
+//
+// golden.safetensors holds, for prompts i = 0, 1, …: prompt{i}, tokens{i} (the prompt and its
+// greedy continuation) and all_logits{i} (one uncached pass over tokens{i}). Right means: every
+// logit within 2e-4 + 2e-4 |x| of the golden value with fp32 weights, activations and cache, and
+// the greedy token wherever the two best golden logits are more than 1e-3 apart.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <attune/device.hpp>
+#include <attune/status.hpp>
+
+#include "model/attention_groups.hpp"
+#include "model/config.hpp"
+#include "runtime/backend_set.hpp"
+
+namespace attune::conformance {
+
+struct GoldenPrompt {
+  std::int64_t prompt_len = 0;
+  std::vector<std::int32_t> tokens;
+  std::vector<float> logits;  ///< [tokens, vocab]
+};
+
+/// The prompts of `folder`/golden.safetensors.
+Result<std::vector<GoldenPrompt>> load_golden(const std::string& folder, std::int64_t vocab_size);
+
+struct GoldenOutcome {
+  double max_abs_err = 0;
+  double max_excess = 0;  ///< largest error as a multiple of its tolerance; ≤ 1 passes
+  bool tokens_match = true;
+  std::int64_t num_logits = 0;
+  std::string worst;  ///< where max_excess is: run, prompt, position
+
+  [[nodiscard]] bool passed() const { return max_excess <= 1.0 && tokens_match; }
+};
+
+/// Makes the backends under test for a page size; a refusal ends the check with that status.
+using MakeBackends = std::function<Result<runtime::BackendSet>(
+    std::span<const model::AttentionGroup> groups, std::int32_t page_size)>;
+
+struct GoldenRun {
+  std::string folder;
+  MakeBackends make_backends;
+  Executor* executor = nullptr;
+  CpuIsa isa = CpuIsa::scalar;
+  DType kv_dtype = DType::f32;
+};
+
+/// Every page size with whole prompts, with chunks, and with decode from the first token on.
+Result<GoldenOutcome> check_golden(const GoldenRun& run);
+
+}  // namespace attune::conformance

@@ -1,0 +1,23 @@
+// A model as files: its config and its weights, whatever the layout on disk (layer model).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <attune/status.hpp>
+
+#include "model/config.hpp"
+#include "model/weights/weight_store.hpp"
+
+namespace attune::model {
+
+struct Checkpoint {
+  ModelConfig config;
+  std::unique_ptr<WeightStore> weights;
+};
+
+/// `path`: a folder in Hugging Face layout (config.json beside one safetensors file, or beside the
+/// index of several), or a .gguf file.
+Result<Checkpoint> open_checkpoint(const std::string& path);
+
+}  // namespace attune::model
