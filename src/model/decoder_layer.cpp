@@ -32,6 +32,7 @@ DecoderLayer::DecoderLayer(Loader& loader, int layer)
     }
     if (after) load(feed_forward_.norm_after, feed_forward_.after, {"post_feedforward_layernorm"});
   }
+  if (loader.config().per_layer_input_size > 0) per_layer_.emplace(loader, layer);
 }
 
 void DecoderLayer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
@@ -40,12 +41,15 @@ void DecoderLayer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
   (void)memory.take(DType::f32, {num_tokens, hidden_});
   if (mixer_.part) mixer_.part->lay_out(memory, num_tokens);
   if (feed_forward_.part) feed_forward_.part->lay_out(memory, num_tokens);
+  if (per_layer_) per_layer_->lay_out(memory, num_tokens);
 }
 
 Status DecoderLayer::forward(Step& step, const TensorView& x) const {
   if (parallel_) return add_parallel(step, x);
   if (Status s = add_branch(step, mixer_, x); !s.ok()) return s;
-  return add_branch(step, feed_forward_, x);
+  if (Status s = add_branch(step, feed_forward_, x); !s.ok()) return s;
+  if (per_layer_) per_layer_->forward(step, x);
+  return {};
 }
 
 Status DecoderLayer::add_branch(Step& step, const Branch& branch, const TensorView& x) const {

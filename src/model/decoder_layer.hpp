@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "model/layer_part.hpp"
 #include "model/loader.hpp"
+#include "model/per_layer_inputs.hpp"
 
 namespace attune::model {
 
@@ -33,6 +35,7 @@ class DecoderLayer {
   bool parallel_ = false;
   Branch mixer_;
   Branch feed_forward_;
+  std::optional<PerLayerBranch> per_layer_;
 };
 
 }  // namespace attune::model

@@ -35,6 +35,7 @@ Status Model::load(const WeightStore& store) {
   }
   final_norm_ = loader.norm(
       loader.pick(loader.root(), {"norm", "final_layernorm", "norm_f", "embedding_norm"}), hidden);
+  if (config_.per_layer_input_size > 0) per_layer_inputs_.emplace(loader);
   for (int layer = 0; layer < config_.num_layers() && loader.status().ok(); ++layer)
     layers_.emplace_back(loader, layer);
   weight_copies_ = loader.take_copies();
@@ -59,6 +60,10 @@ Status Model::count_memory() {
   StepMemory counting;
   (void)take(counting, options_.max_tokens, options_.max_logit_rows);
   ropes_.fill(ops_, counting, {}, options_.max_tokens, {});
+  if (per_layer_inputs_) {
+    (void)per_layer_inputs_->take(counting, options_.max_tokens);
+    per_layer_inputs_->lay_out(counting, options_.max_tokens);
+  }
   for (const DecoderLayer& layer : layers_) layer.lay_out(counting, options_.max_tokens);
   Result<Buffer> memory = ops_.allocate(counting.peak_bytes());
   if (!memory.ok()) return memory.status();
@@ -90,7 +95,12 @@ Status Model::forward(const StepInput& input, std::span<float> logits) {
             .tokens = t.tokens,
             .positions = t.positions,
             .cos_sin = ropes_.cos_sin(),
-            .query_scale = ropes_.query_scale()};
+            .query_scale = ropes_.query_scale(),
+            .per_layer_inputs = {}};
+  if (per_layer_inputs_) {
+    step.per_layer_inputs = per_layer_inputs_->take(memory, num_tokens);
+    per_layer_inputs_->fill(ops_, memory, t.tokens, t.x, step.per_layer_inputs);
+  }
   for (const DecoderLayer& layer : layers_)
     if (Status s = layer.forward(step, t.x); !s.ok()) return s;
 

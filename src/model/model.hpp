@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "model/config.hpp"
 #include "model/decoder_layer.hpp"
 #include "model/ops.hpp"
+#include "model/per_layer_inputs.hpp"
 #include "model/rope_tables.hpp"
 #include "model/step.hpp"
 #include "model/weights/weight_store.hpp"
@@ -64,6 +66,7 @@ class Model {
   std::unique_ptr<Linear> embedding_;
   std::unique_ptr<Linear> head_;  ///< nullptr where it is the embedding
   Norm final_norm_;
+  std::optional<PerLayerInputs> per_layer_inputs_;
   std::vector<DecoderLayer> layers_;
   Buffer memory_;
 };
