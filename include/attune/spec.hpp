@@ -114,6 +114,8 @@ struct AttentionSpec {
   int conv_kernel = 0;  ///< K; the state holds K - 1 inputs
   int conv_dim = 0;     ///< channels of the convolution
 
+  [[nodiscard]] bool operator==(const AttentionSpec&) const = default;
+
   [[nodiscard]] constexpr int gqa_group_size() const {
     return num_kv_heads > 0 ? num_qo_heads / num_kv_heads : 0;
   }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <attune/device.hpp>
 #include <attune/spec.hpp>
 #include <attune/status.hpp>
 
@@ -12,9 +13,9 @@
 namespace attune::model {
 
 struct AttentionGroup {
-  std::vector<int> layers;  ///< ascending; of the encoder if `encoder`
-  std::string kind;         ///< full, sliding, …, gdn, …: the word `explain` prints
-  AttentionSpec spec;
+  std::vector<int> layers{};  ///< ascending; of the encoder if `encoder`
+  std::string kind{};         ///< full, sliding, …, gdn, …: the word `explain` prints
+  AttentionSpec spec{};
   bool encoder = false;
 };
 
@@ -23,8 +24,10 @@ struct GroupDTypes {
   DType kv = DType::bf16;
 };
 
-/// Softmax groups in order of ModelConfig::attention, then the linear ones. Only variants' own
-/// forms: MLA is absorbed.
+/// The checkpoint's types; on an accelerator fp32 becomes bf16.
+[[nodiscard]] GroupDTypes auto_dtypes(const ModelConfig& config, DeviceKind device);
+
+/// In order of first layer; a layer of two mixers stands in two groups. MLA is in absorbed form.
 [[nodiscard]] std::vector<AttentionGroup> attention_groups(const ModelConfig& config,
                                                            const GroupDTypes& dtypes);
 

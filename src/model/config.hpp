@@ -34,10 +34,13 @@ enum class RopeType : std::uint8_t {
 struct RopeConfig {
   RopeType type = RopeType::none;
   double theta = 10000.0;
-  int rotary_dim = 0;            ///< leading dims of a head that turn (mla: of the rope part); even
-  bool interleaved = false;      ///< pairs are (2i, 2i+1); otherwise (i, i + rotary_dim / 2)
-  double factor = 1.0;           ///< linear, dynamic, yarn, llama3
-  double low_freq_factor = 1.0;  ///< llama3
+  int rotary_dim = 0;        ///< leading dims of a head that turn (mla: of the rope part); even
+  bool interleaved = false;  ///< pairs are (2i, 2i+1); otherwise (i, i + rotary_dim / 2)
+  int frequency_dim = 0;  ///< pair i turns by theta^(-2i / frequency_dim); 0 = rotary_dim. An odd
+                          ///< width has an even rotary_dim above it
+  int turning_pairs = 0;  ///< proportional: pairs that turn, the others stay; 0 = all
+  double factor = 1.0;    ///< linear, dynamic, yarn, llama3
+  double low_freq_factor = 1.0;   ///< llama3
   double high_freq_factor = 4.0;  ///< llama3
   double beta_fast = 32.0;        ///< yarn
   double beta_slow = 1.0;         ///< yarn

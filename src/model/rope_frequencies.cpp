@@ -83,8 +83,9 @@ RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t context_le
           ? dynamic_theta(rope, static_cast<double>(context_length), static_cast<double>(kv_len))
           : rope.theta;
   std::vector<double> frequencies(static_cast<std::size_t>(rope.rotary_dim / 2));
+  const double dim = rope.frequency_dim > 0 ? rope.frequency_dim : rope.rotary_dim;
   for (std::size_t i = 0; i < frequencies.size(); ++i)
-    frequencies[i] = std::pow(theta, -2.0 * static_cast<double>(i) / rope.rotary_dim);
+    frequencies[i] = std::pow(theta, -2.0 * static_cast<double>(i) / dim);
 
   double attention_factor = 1.0;
   switch (rope.type) {
@@ -95,7 +96,9 @@ RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t context_le
       for (double& f : frequencies) f /= rope.factor;
       break;
     case RopeType::proportional:
-      for (double& f : frequencies) f /= rope.factor;
+      for (std::size_t i = 0; i < frequencies.size(); ++i)
+        frequencies[i] =
+            static_cast<int>(i) < rope.turning_pairs ? frequencies[i] / rope.factor : 0.0;
       break;
     case RopeType::llama3: scale_llama3(rope, frequencies); break;
     case RopeType::yarn:
