@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kLengthBytes = 8;
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // the format's own limit
-constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 56;
+constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;
 
 std::uint64_t element_bytes(std::string_view dtype) {
   constexpr std::pair<std::string_view, std::uint64_t> kSizes[] = {
@@ -64,15 +64,20 @@ std::string read_entry(const Json& json, std::span<const std::byte> data, Safete
   entry.dtype = dtype->get<std::string>();
   const std::uint64_t element = element_bytes(entry.dtype);
   if (element == 0) return "has the unknown dtype " + entry.dtype;
-  std::uint64_t bytes = element;
+  std::uint64_t elements = 1;
+  bool empty = false;
   for (const Json& dim : *shape) {
     if (!dim.is_number_unsigned()) return "has a dimension that is not a whole number";
     const auto n = dim.get<std::uint64_t>();
-    if (n > kMaxBytes || (n > 0 && bytes > kMaxBytes / n))
+    empty = empty || n == 0;
+    // An empty tensor's other dimensions must not overflow either.
+    const std::uint64_t step = std::max<std::uint64_t>(n, 1);
+    if (n > kMaxElements || elements > kMaxElements / step)
       return "has a shape too large to be true";
-    bytes *= n;
+    elements *= step;
     entry.shape.push_back(static_cast<std::int64_t>(n));
   }
+  const std::uint64_t bytes = empty ? 0 : elements * element;
   const auto begin = (*offsets)[0].get<std::uint64_t>();
   const auto end = (*offsets)[1].get<std::uint64_t>();
   if (begin > end || end > data.size())
