@@ -1,0 +1,25 @@
+#include <gtest/gtest.h>
+
+#include "answers.hpp"
+
+namespace attune::text {
+namespace {
+
+class TokenizerJson : public testing::TestWithParam<const char*> {};
+
+TEST_P(TokenizerJson, AgreesWithHuggingFace) {
+  const std::string name = GetParam();
+  const auto tokenizer = tokenizer_from_json(read_data(name + ".tokenizer.json"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().text();
+  expect_answers(**tokenizer, name + ".answers.json");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerJson,
+                         testing::Values("smollm", "gpt2", "llama3", "qwen2", "gpt4o", "tekken",
+                                         "deepseek_v3", "deepseek_coder", "falcon", "llama",
+                                         "metaspace_first", "unigram", "word_piece", "word_level",
+                                         "added_tokens", "suffix_bpe", "splits"),
+                         [](const auto& kind) { return std::string(kind.param); });
+
+}  // namespace
+}  // namespace attune::text
