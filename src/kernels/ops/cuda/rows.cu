@@ -1,0 +1,313 @@
+#include "kernels/ops/cuda/rows.hpp"
+
+#include "base/math.hpp"
+#include "kernels/ops/cuda/elements.cuh"
+
+namespace attune::kernels::ops::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::int64_t kMaxGridX = 0x7fffffff;
+
+std::int64_t num_rows(const Rows& rows) { return rows.tokens * rows.heads; }
+std::int64_t num_elements(const Rows& rows) { return num_rows(rows) * rows.width; }
+unsigned element_blocks(std::int64_t n) {
+  const std::int64_t blocks = base::ceil_div(n, std::int64_t{kThreads});
+  return static_cast<unsigned>(blocks < kMaxGridX ? blocks : kMaxGridX);
+}
+
+__global__ void norm_kernel(Rows x, Rows residual, bool has_residual, float scale, Norm n,
+                            Rows out) {
+  const std::int64_t row = blockIdx.x;
+  const Rows& source = has_residual ? residual : x;
+  const std::int64_t from = row_begin(source, row);
+  if (has_residual) {
+    const std::int64_t added = row_begin(x, row);
+    for (std::int64_t i = threadIdx.x; i < x.width; i += kThreads)
+      write(
+          residual.data, residual.dtype, from + i,
+          read(residual.data, residual.dtype, from + i) + scale * read(x.data, x.dtype, added + i));
+    // Each thread reads back only what it wrote itself.
+  }
+  float mean = 0.0f;
+  if (n.layer_norm) {
+    float sum = 0.0f;
+    for (std::int64_t i = threadIdx.x; i < x.width; i += kThreads)
+      sum += read(source.data, source.dtype, from + i);
+    mean = block_reduce<kThreads, false>(sum) / static_cast<float>(x.width);
+  }
+  float squares = 0.0f;
+  for (std::int64_t i = threadIdx.x; i < x.width; i += kThreads) {
+    const float d = read(source.data, source.dtype, from + i) - mean;
+    squares += d * d;
+  }
+  const float variance = block_reduce<kThreads, false>(squares) / static_cast<float>(x.width);
+  const float factor = 1.0f / sqrtf(variance + n.eps);
+  const std::int64_t to = row_begin(out, row);
+  for (std::int64_t i = threadIdx.x; i < x.width; i += kThreads) {
+    const float weight = n.weight == nullptr ? 1.0f : n.weight[i] + n.weight_offset;
+    const float bias = n.bias == nullptr ? 0.0f : n.bias[i];
+    write(out.data, out.dtype, to + i,
+          (read(source.data, source.dtype, from + i) - mean) * factor * weight + bias);
+  }
+}
+
+__global__ void rope_angles_kernel(const std::int32_t* positions, const float* inv_freq,
+                                   std::int64_t tokens, std::int64_t pairs, float factor,
+                                   float* cos_sin, std::int64_t row) {
+  for (std::int64_t i = blockIdx.x * std::int64_t{kThreads} + threadIdx.x; i < tokens * pairs;
+       i += std::int64_t{gridDim.x} * kThreads) {
+    const std::int64_t token = i / pairs;
+    const std::int64_t pair = i % pairs;
+    // The product is rounded to fp32, as every published model was trained with.
+    const float angle = static_cast<float>(positions[token]) * inv_freq[pair];
+    cos_sin[token * row + pair] = cosf(angle) * factor;
+    cos_sin[token * row + pairs + pair] = sinf(angle) * factor;
+  }
+}
+
+__global__ void rope_kernel(Rows x, const float* cos_sin, std::int64_t row, std::int64_t pairs,
+                            std::int64_t first, bool interleaved, float direction) {
+  const std::int64_t count = x.tokens * x.heads * pairs;
+  for (std::int64_t i = blockIdx.x * std::int64_t{kThreads} + threadIdx.x; i < count;
+       i += std::int64_t{gridDim.x} * kThreads) {
+    const std::int64_t pair = i % pairs;
+    const std::int64_t r = i / pairs;
+    const float* angles = cos_sin + r / x.heads * row;
+    const std::int64_t a = row_begin(x, r) + first + (interleaved ? 2 * pair : pair);
+    const std::int64_t b = a + (interleaved ? 1 : pairs);
+    const float c = angles[pair];
+    const float s = angles[pairs + pair] * direction;
+    const float u = read(x.data, x.dtype, a);
+    const float v = read(x.data, x.dtype, b);
+    write(x.data, x.dtype, a, u * c - v * s);
+    write(x.data, x.dtype, b, v * c + u * s);
+  }
+}
+
+/// out[row, i] = f(row, i) for every element.
+template <class F>
+__global__ void each_element_kernel(Rows out, F f) {
+  const std::int64_t count = out.tokens * out.heads * out.width;
+  for (std::int64_t i = blockIdx.x * std::int64_t{kThreads} + threadIdx.x; i < count;
+       i += std::int64_t{gridDim.x} * kThreads) {
+    const std::int64_t row = i / out.width;
+    const std::int64_t column = i % out.width;
+    write(out.data, out.dtype, row_begin(out, row) + column, f(row, column));
+  }
+}
+
+template <class F>
+void each_element(const Rows& out, cudaStream_t stream, F f) {
+  const std::int64_t n = num_elements(out);
+  if (n > 0) each_element_kernel<<<element_blocks(n), kThreads, 0, stream>>>(out, f);
+}
+
+struct Element {
+  Rows rows;
+  __device__ float operator()(std::int64_t row, std::int64_t column) const {
+    return read(rows.data, rows.dtype, row_begin(rows, row) + column);
+  }
+};
+
+struct GatedElement {
+  Rows x;
+  Gated g;
+  std::int64_t width;
+  __device__ float operator()(std::int64_t row, std::int64_t i) const {
+    const std::int64_t from = row_begin(x, row);
+    const std::int64_t gate = g.interleaved ? 2 * i : i;
+    const std::int64_t up = g.interleaved ? 2 * i + 1 : width + i;
+    return gated(g, read(x.data, x.dtype, from + gate), read(x.data, x.dtype, from + up));
+  }
+};
+
+struct ActivatedElement {
+  Element x;
+  RowActivation kind;
+  __device__ float operator()(std::int64_t row, std::int64_t i) const {
+    return activated(kind, x(row, i), 1.702f);
+  }
+};
+
+struct ScaledSum {
+  Element x;
+  Element out;
+  float scale;
+  __device__ float operator()(std::int64_t row, std::int64_t i) const {
+    return out(row, i) + scale * x(row, i);
+  }
+};
+
+struct Scaled {
+  Element x;
+  float factor;
+  __device__ float operator()(std::int64_t row, std::int64_t i) const { return factor * x(row, i); }
+};
+
+struct Product {
+  Element x;
+  Element y;
+  __device__ float operator()(std::int64_t row, std::int64_t i) const {
+    return x(row, i) * y(row, i);
+  }
+};
+
+struct GatedProduct {
+  Element x;
+  Element gate;
+  __device__ float operator()(std::int64_t row, std::int64_t i) const {
+    const float g = gate(row, gate.rows.width == 1 ? 0 : i);
+    return x(row, i) / (1.0f + expf(-g));
+  }
+};
+
+struct Capped {
+  Element x;
+  float cap;
+  __device__ float operator()(std::int64_t row, std::int64_t i) const {
+    return cap * tanhf(x(row, i) / cap);
+  }
+};
+
+struct Biased {
+  Element x;
+  const float* bias;
+  __device__ float operator()(std::int64_t row, std::int64_t i) const {
+    return x(row, i) + bias[i];
+  }
+};
+
+struct Gathered {
+  Element x;
+  const std::int32_t* rows;
+  float scale;
+  __device__ float operator()(std::int64_t row, std::int64_t i) const {
+    return scale * x(rows[row], i);
+  }
+};
+
+__global__ void softmax_kernel(Rows x, Rows out) {
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t from = row_begin(x, row);
+  const std::int64_t to = row_begin(out, row);
+  float largest = -INFINITY;
+  for (std::int64_t i = threadIdx.x; i < x.width; i += kThreads)
+    largest = fmaxf(largest, read(x.data, x.dtype, from + i));
+  largest = block_reduce<kThreads, true>(largest);
+  float sum = 0.0f;
+  for (std::int64_t i = threadIdx.x; i < x.width; i += kThreads)
+    sum += expf(read(x.data, x.dtype, from + i) - largest);
+  sum = block_reduce<kThreads, false>(sum);
+  for (std::int64_t i = threadIdx.x; i < x.width; i += kThreads)
+    write(out.data, out.dtype, to + i, expf(read(x.data, x.dtype, from + i) - largest) / sum);
+}
+
+struct Best {
+  float value;
+  std::int32_t index;
+};
+
+__device__ Best better(Best a, Best b) {
+  return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
+}
+
+__device__ Best warp_best(Best best) {
+  for (int step = 16; step > 0; step /= 2)
+    best = better(best, {__shfl_xor_sync(0xffffffffu, best.value, step),
+                         __shfl_xor_sync(0xffffffffu, best.index, step)});
+  return best;
+}
+
+__global__ void argmax_kernel(Rows logits, std::int32_t* ids) {
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t from = row_begin(logits, row);
+  Best best{-INFINITY, 0};
+  for (std::int64_t i = threadIdx.x; i < logits.width; i += kThreads)
+    best = better(best, {read(logits.data, logits.dtype, from + i), static_cast<std::int32_t>(i)});
+  __shared__ Best parts[kThreads / 32];
+  best = warp_best(best);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = best;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int i = 1; i < kThreads / 32; ++i) best = better(best, parts[i]);
+  ids[row] = best.index;
+}
+
+}  // namespace
+
+void norm(const Rows& x, const Rows* residual, float scale, const Norm& n, const Rows& out,
+          cudaStream_t stream) {
+  if (num_elements(x) == 0) return;
+  norm_kernel<<<static_cast<unsigned>(num_rows(x)), kThreads, 0, stream>>>(
+      x, residual == nullptr ? Rows{} : *residual, residual != nullptr, scale, n, out);
+}
+
+void rope_angles(const std::int32_t* positions, const float* inv_freq, std::int64_t tokens,
+                 std::int64_t pairs, float factor, float* cos_sin, std::int64_t row,
+                 cudaStream_t stream) {
+  if (tokens * pairs == 0) return;
+  rope_angles_kernel<<<element_blocks(tokens * pairs), kThreads, 0, stream>>>(
+      positions, inv_freq, tokens, pairs, factor, cos_sin, row);
+}
+
+void rope(const Rows& x, const float* cos_sin, std::int64_t row, std::int64_t pairs,
+          std::int64_t first, bool interleaved, bool inverse, cudaStream_t stream) {
+  const std::int64_t n = num_rows(x) * pairs;
+  if (n == 0) return;
+  rope_kernel<<<element_blocks(n), kThreads, 0, stream>>>(x, cos_sin, row, pairs, first,
+                                                          interleaved, inverse ? -1.0f : 1.0f);
+}
+
+void gated_activation(const Rows& x, const Gated& g, const Rows& out, cudaStream_t stream) {
+  each_element(out, stream, GatedElement{x, g, out.width});
+}
+
+void activation(const Rows& x, RowActivation kind, const Rows& out, cudaStream_t stream) {
+  each_element(out, stream, ActivatedElement{{x}, kind});
+}
+
+void softmax(const Rows& x, const Rows& out, cudaStream_t stream) {
+  if (num_elements(x) > 0)
+    softmax_kernel<<<static_cast<unsigned>(num_rows(x)), kThreads, 0, stream>>>(x, out);
+}
+
+void add(const Rows& x, float scale, const Rows& out, cudaStream_t stream) {
+  each_element(out, stream, ScaledSum{{x}, {out}, scale});
+}
+
+void scale(const Rows& x, float factor, const Rows& out, cudaStream_t stream) {
+  each_element(out, stream, Scaled{{x}, factor});
+}
+
+void multiply(const Rows& x, const Rows& y, const Rows& out, cudaStream_t stream) {
+  each_element(out, stream, Product{{x}, {y}});
+}
+
+void sigmoid_gate(const Rows& x, const Rows& gate, const Rows& out, cudaStream_t stream) {
+  each_element(out, stream, GatedProduct{{x}, {gate}});
+}
+
+void soft_cap(const Rows& x, float cap, const Rows& out, cudaStream_t stream) {
+  each_element(out, stream, Capped{{x}, cap});
+}
+
+void convert(const Rows& x, const Rows& out, cudaStream_t stream) {
+  each_element(out, stream, Element{x});
+}
+
+void add_bias(const float* bias, const Rows& out, cudaStream_t stream) {
+  each_element(out, stream, Biased{{out}, bias});
+}
+
+void gather_rows(const Rows& x, const std::int32_t* rows, float scale, const Rows& out,
+                 cudaStream_t stream) {
+  each_element(out, stream, Gathered{{x}, rows, scale});
+}
+
+void argmax(const Rows& logits, std::int32_t* ids, cudaStream_t stream) {
+  if (num_rows(logits) > 0)
+    argmax_kernel<<<static_cast<unsigned>(num_rows(logits)), kThreads, 0, stream>>>(logits, ids);
+}
+
+}  // namespace attune::kernels::ops::cuda

@@ -1,0 +1,428 @@
+#include "model/cuda/cuda_ops.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/join.hpp"
+#include "device/cuda/memory.hpp"
+#include "device/cuda/status.hpp"
+#include "kernels/ops/cuda/rows.hpp"
+#include "model/cuda/cuda_products.hpp"
+
+namespace attune::model::cuda {
+namespace {
+
+namespace ops = kernels::ops::cuda;
+using device::cuda::Memory;
+using device::cuda::MemoryKind;
+using kernels::ops::RowActivation;
+
+ops::Rows rows_of(const TensorView& v) {
+  require(v.rank == 2 || v.rank == 3, "activations are [tokens, width] or [tokens, heads, dim]");
+  const auto last = static_cast<std::size_t>(v.rank - 1);
+  require(v.stride[last] == 1 || v.shape[last] == 1, "the last stride is 1");
+  return {.data = v.data,
+          .dtype = v.dtype,
+          .tokens = v.shape[0],
+          .heads = v.rank == 3 ? v.shape[1] : 1,
+          .width = v.shape[last],
+          .token_stride = v.stride[0],
+          .head_stride = v.rank == 3 ? v.stride[1] : 0};
+}
+
+RowActivation row_activation(Activation kind) {
+  switch (kind) {
+    case Activation::silu: return RowActivation::silu;
+    case Activation::gelu: return RowActivation::gelu;
+    case Activation::gelu_tanh: return RowActivation::gelu_tanh;
+    case Activation::relu: return RowActivation::relu;
+    case Activation::relu2: return RowActivation::relu2;
+    case Activation::swiglu_oai: return RowActivation::swiglu_oai;
+    case Activation::situ: break;
+  }
+  require(false, "this activation has no kernel; the loader refuses such a model");
+  return RowActivation::silu;
+}
+
+ops::Gated gated_of(const ActivationParams& p) {
+  return {.kind = row_activation(p.kind),
+          .interleaved = p.interleaved,
+          .limit = p.limit,
+          .alpha = p.alpha};
+}
+
+/// `parts` stacked, in the device's dtype, and their biases (zeros for a matrix without one).
+struct Stacked {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::vector<std::byte> numbers;
+  std::vector<float> bias;  ///< empty: no matrix has one
+};
+
+Result<Stacked> stack(std::span<const LinearParts> all, DType dtype) {
+  Stacked s;
+  bool any_bias = false;
+  for (const LinearParts& parts : all) {
+    for (const WeightView& w : parts.weights) {
+      if (s.columns != 0 && w.columns() != s.columns)
+        return invalid_argument(
+            base::join("stacked matrices have ", s.columns, " and ", w.columns(), " columns"));
+      s.columns = w.columns();
+      s.rows += w.rows();
+    }
+    for (const WeightView& b : parts.biases) any_bias = any_bias || b.defined();
+  }
+  s.numbers.resize(static_cast<std::size_t>(s.rows * s.columns) * size_of(dtype));
+  if (any_bias) s.bias.resize(static_cast<std::size_t>(s.rows));
+  std::size_t at = 0;
+  std::size_t row = 0;
+  for (const LinearParts& parts : all) {
+    for (std::size_t i = 0; i < parts.weights.size(); ++i) {
+      const WeightView& w = parts.weights[i];
+      const auto n = static_cast<std::size_t>(w.num_elements());
+      std::byte* out = s.numbers.data() + at * size_of(dtype);
+      if (dtype == DType::bf16) {
+        read_bf16(w, {reinterpret_cast<std::uint16_t*>(out), n});
+      } else {
+        read_f32(w, {reinterpret_cast<float*>(out), n});
+      }
+      if (i < parts.biases.size() && parts.biases[i].defined())
+        read_f32(parts.biases[i], {s.bias.data() + row, static_cast<std::size_t>(w.rows())});
+      at += n;
+      row += static_cast<std::size_t>(w.rows());
+    }
+  }
+  return s;
+}
+
+Result<Memory> to_device(const void* data, std::size_t bytes) {
+  Result<Memory> memory = Memory::allocate(MemoryKind::device, bytes);
+  if (!memory.ok() || bytes == 0) return memory;
+  if (Status s = device::cuda::status_of(
+          cudaMemcpy(memory->data(), data, bytes, cudaMemcpyHostToDevice), "uploading weights");
+      !s.ok())
+    return s;
+  return memory;
+}
+
+class CudaLinear final : public Linear {
+ public:
+  static Result<std::unique_ptr<CudaLinear>> make(std::span<const LinearParts> parts, DType dtype) {
+    Result<Stacked> s = stack(parts, dtype);
+    if (!s.ok()) return s.status();
+    Result<Memory> numbers = to_device(s->numbers.data(), s->numbers.size());
+    if (!numbers.ok()) return numbers.status();
+    Result<Memory> bias = to_device(s->bias.data(), s->bias.size() * sizeof(float));
+    if (!bias.ok()) return bias.status();
+    auto made = std::make_unique<CudaLinear>();
+    made->rows_ = s->rows;
+    made->columns_ = s->columns;
+    made->numbers_ = std::move(*numbers);
+    made->bias_ = std::move(*bias);
+    return made;
+  }
+
+  [[nodiscard]] std::int64_t rows() const override { return rows_; }
+  [[nodiscard]] std::int64_t columns() const override { return columns_; }
+  [[nodiscard]] void* numbers() const { return numbers_.data(); }
+  /// [rows] fp32, or nullptr.
+  [[nodiscard]] const float* bias() const { return static_cast<const float*>(bias_.data()); }
+
+ private:
+  std::int64_t rows_ = 0;
+  std::int64_t columns_ = 0;
+  Memory numbers_;
+  Memory bias_;
+};
+
+class CudaExperts final : public Experts {
+ public:
+  static Result<std::unique_ptr<CudaExperts>> make(const ExpertParts& parts, DType dtype) {
+    auto made = std::make_unique<CudaExperts>();
+    Result<std::unique_ptr<CudaLinear>> gate_up = CudaLinear::make(parts.gate_up, dtype);
+    if (!gate_up.ok()) return gate_up.status();
+    Result<std::unique_ptr<CudaLinear>> down = CudaLinear::make(parts.down, dtype);
+    if (!down.ok()) return down.status();
+    made->gate_up_ = std::move(*gate_up);
+    made->down_ = std::move(*down);
+    const auto n = static_cast<std::int64_t>(parts.gate_up.size());
+    made->weights_ = {.dtype = dtype,
+                      .num_experts = static_cast<int>(n),
+                      .hidden = made->gate_up_->columns(),
+                      .intermediate = made->down_->columns(),
+                      .gate_up = made->gate_up_->numbers(),
+                      .gate_up_bias = made->gate_up_->bias(),
+                      .down = made->down_->numbers(),
+                      .down_bias = made->down_->bias(),
+                      .activation = gated_of(parts.activation)};
+    require(made->gate_up_->rows() == n * 2 * made->weights_.intermediate &&
+                made->down_->rows() == n * made->weights_.hidden,
+            "every expert has one shape");
+    return made;
+  }
+
+  [[nodiscard]] int num_experts() const override { return weights_.num_experts; }
+  [[nodiscard]] const ops::ExpertWeights& weights() const { return weights_; }
+
+ private:
+  std::unique_ptr<CudaLinear> gate_up_;
+  std::unique_ptr<CudaLinear> down_;
+  ops::ExpertWeights weights_;
+};
+
+class CudaOps final : public Ops {
+ public:
+  CudaOps(DType dtype, std::unique_ptr<Products> products, cudaStream_t stream)
+      : dtype_(dtype), products_(std::move(products)), stream_(stream) {}
+  ~CudaOps() override { (void)cudaStreamDestroy(stream_); }
+  CudaOps(const CudaOps&) = delete;
+  CudaOps& operator=(const CudaOps&) = delete;
+
+  [[nodiscard]] DeviceKind device() const override { return DeviceKind::cuda; }
+  [[nodiscard]] DType activation_dtype() const override { return dtype_; }
+  [[nodiscard]] Stream stream() const override { return {stream_}; }
+
+  Result<Buffer> allocate(std::size_t bytes) override {
+    void* data = nullptr;
+    if (bytes > 0)
+      if (Status s = device::cuda::status_of(cudaMalloc(&data, bytes), "allocating device memory");
+          !s.ok())
+        return s;
+    return Buffer(this, data, bytes);
+  }
+  void release(void* data, std::size_t) override { (void)cudaFree(data); }
+
+  void upload(void* device, const void* host, std::size_t bytes) override {
+    if (bytes > 0 && failure_.ok())
+      keep(device::cuda::status_of(
+          cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_), "upload"));
+  }
+  Status download(void* host, const void* device, std::size_t bytes) override {
+    if (bytes > 0 && failure_.ok())
+      keep(device::cuda::status_of(
+          cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_), "download"));
+    return synchronize();
+  }
+  Status synchronize() override {
+    keep(device::cuda::status_of(cudaStreamSynchronize(stream_), "a model step"));
+    return std::exchange(failure_, Status{});
+  }
+
+  Result<std::unique_ptr<Linear>> make_linear(const LinearParts& parts) override {
+    Result<std::unique_ptr<CudaLinear>> made = CudaLinear::make({&parts, 1}, dtype_);
+    if (!made.ok()) return made.status();
+    return std::unique_ptr<Linear>(std::move(*made));
+  }
+  Result<std::unique_ptr<Experts>> make_experts(const ExpertParts& parts) override {
+    Result<std::unique_ptr<CudaExperts>> made = CudaExperts::make(parts, dtype_);
+    if (!made.ok()) return made.status();
+    return std::unique_ptr<Experts>(std::move(*made));
+  }
+  Result<Buffer> make_f32(const WeightView& weight, float scale, float offset) override {
+    std::vector<float> numbers(static_cast<std::size_t>(weight.num_elements()));
+    read_f32(weight, numbers);
+    for (float& x : numbers) x = x * scale + offset;
+    Result<Buffer> buffer = allocate(numbers.size() * sizeof(float));
+    if (!buffer.ok()) return buffer;
+    if (Status s = device::cuda::status_of(
+            cudaMemcpy(buffer->data(), numbers.data(), numbers.size() * sizeof(float),
+                       cudaMemcpyHostToDevice),
+            "uploading weights");
+        !s.ok())
+      return s;
+    return buffer;
+  }
+
+  void linear(const Linear& w, const TensorView& x, const TensorView& y, bool accumulate) override {
+    if (!failure_.ok()) return;
+    const auto& matrix = static_cast<const CudaLinear&>(w);
+    require(x.dtype == dtype_, "x is of the activations' dtype");
+    require(x.shape[1] == w.columns() && y.shape[1] == w.rows() && x.shape[0] == y.shape[0],
+            "x is [tokens, columns], y is [tokens, rows]");
+    keep(products_->multiply({.x = x.data,
+                              .w = matrix.numbers(),
+                              .y = y.data,
+                              .m = x.shape[0],
+                              .n = w.rows(),
+                              .k = w.columns(),
+                              .x_row = x.stride[0],
+                              .y_row = y.stride[0],
+                              .dtype = dtype_,
+                              .y_dtype = y.dtype,
+                              .accumulate = accumulate},
+                             stream_));
+    if (matrix.bias() != nullptr)
+      launch("add_bias", [&] { ops::add_bias(matrix.bias(), rows_of(y), stream_); });
+  }
+
+  void embedding(const Linear& table, const TensorView& ids, float scale,
+                 const TensorView& out) override {
+    const auto& matrix = static_cast<const CudaLinear&>(table);
+    const ops::Rows from{.data = matrix.numbers(),
+                         .dtype = dtype_,
+                         .tokens = matrix.rows(),
+                         .width = matrix.columns(),
+                         .token_stride = matrix.columns()};
+    launch("embedding",
+           [&] { ops::gather_rows(from, ids.as<std::int32_t>(), scale, rows_of(out), stream_); });
+  }
+
+  void route(const MoeConfig& moe, const TensorView& logits, const float* bias,
+             const TensorView& ids, const TensorView& weights) override {
+    require(logits.dtype == DType::f32, "router logits are fp32");
+    kernels::ops::RouteParams p;
+    p.logits = logits.as<float>();
+    p.bias = bias;
+    p.num_experts = static_cast<int>(logits.shape[1]);
+    p.topk = moe.experts_per_token;
+    p.score = score_of(moe.score);
+    p.softmax_after_topk = moe.softmax_after_topk;
+    p.normalize = moe.normalize_topk;
+    p.scale = static_cast<float>(moe.routed_scale);
+    p.num_groups = moe.num_groups;
+    p.topk_groups = moe.topk_groups;
+    p.ids = ids.as<std::int32_t>();
+    p.weights = weights.as<float>();
+    launch("route", [&] {
+      ops::route(p, logits.stride[0], logits.shape[0], ids.stride[0], weights.stride[0], stream_);
+    });
+  }
+
+  void experts(const Experts& experts, const TensorView& x, const TensorView& ids,
+               const TensorView& weights, bool scale_input, const TensorView& out) override {
+    if (!failure_.ok()) return;
+    const auto& e = static_cast<const CudaExperts&>(experts);
+    const auto pairs = static_cast<std::size_t>(x.shape[0] * ids.shape[1]);
+    const std::size_t bytes =
+        pairs * 3 * static_cast<std::size_t>(e.weights().intermediate) * sizeof(float);
+    if (bytes > expert_workspace_.bytes()) {
+      // Grows until the largest step has been seen; a captured graph is warmed up first.
+      Result<Memory> grown = Memory::allocate(MemoryKind::device, bytes);
+      if (!grown.ok()) return keep(grown.status());
+      keep(device::cuda::status_of(cudaStreamSynchronize(stream_),
+                                   "growing the experts' workspace"));
+      expert_workspace_ = std::move(*grown);
+    }
+    launch("experts", [&] {
+      ops::experts(e.weights(), rows_of(x), ids.as<std::int32_t>(), weights.as<float>(),
+                   ids.shape[1], scale_input, static_cast<float*>(expert_workspace_.data()),
+                   rows_of(out), stream_);
+    });
+  }
+
+  void norm(const TensorView& x, const NormParams& params, const TensorView& out) override {
+    launch("norm",
+           [&] { ops::norm(rows_of(x), nullptr, 0.0f, norm_of(params), rows_of(out), stream_); });
+  }
+  void add_norm(const TensorView& x, float scale, const TensorView& residual,
+                const NormParams& params, const TensorView& out) override {
+    const ops::Rows sum = rows_of(residual);
+    launch("add_norm",
+           [&] { ops::norm(rows_of(x), &sum, scale, norm_of(params), rows_of(out), stream_); });
+  }
+  void rope_angles(const TensorView& positions, const float* inv_freq, std::int64_t pairs,
+                   float factor, const TensorView& cos_sin) override {
+    require(cos_sin.dtype == DType::f32, "cosines are fp32");
+    launch("rope_angles", [&] {
+      ops::rope_angles(positions.as<std::int32_t>(), inv_freq, positions.shape[0], pairs, factor,
+                       cos_sin.as<float>(), cos_sin.stride[0], stream_);
+    });
+  }
+  void rope(const TensorView& x, const TensorView& cos_sin, std::int64_t first, bool interleaved,
+            bool inverse) override {
+    launch("rope", [&] {
+      ops::rope(rows_of(x), cos_sin.as<float>(), cos_sin.stride[0], cos_sin.shape[1] / 2, first,
+                interleaved, inverse, stream_);
+    });
+  }
+  void gated_activation(const TensorView& x, const ActivationParams& params,
+                        const TensorView& out) override {
+    launch("gated_activation",
+           [&] { ops::gated_activation(rows_of(x), gated_of(params), rows_of(out), stream_); });
+  }
+  void softmax(const TensorView& x, const TensorView& out) override {
+    launch("softmax", [&] { ops::softmax(rows_of(x), rows_of(out), stream_); });
+  }
+  void activation(const TensorView& x, Activation kind, const TensorView& out) override {
+    launch("activation",
+           [&] { ops::activation(rows_of(x), row_activation(kind), rows_of(out), stream_); });
+  }
+  void add(const TensorView& x, float scale, const TensorView& out) override {
+    launch("add", [&] { ops::add(rows_of(x), scale, rows_of(out), stream_); });
+  }
+  void scale(const TensorView& x, float factor, const TensorView& out) override {
+    launch("scale", [&] { ops::scale(rows_of(x), factor, rows_of(out), stream_); });
+  }
+  void sigmoid_gate(const TensorView& x, const TensorView& gate, const TensorView& out) override {
+    launch("sigmoid_gate",
+           [&] { ops::sigmoid_gate(rows_of(x), rows_of(gate), rows_of(out), stream_); });
+  }
+  void multiply(const TensorView& x, const TensorView& y, const TensorView& out) override {
+    launch("multiply", [&] { ops::multiply(rows_of(x), rows_of(y), rows_of(out), stream_); });
+  }
+  void soft_cap(const TensorView& x, float cap, const TensorView& out) override {
+    launch("soft_cap", [&] { ops::soft_cap(rows_of(x), cap, rows_of(out), stream_); });
+  }
+  void convert(const TensorView& x, const TensorView& out) override {
+    launch("convert", [&] { ops::convert(rows_of(x), rows_of(out), stream_); });
+  }
+  void gather_rows(const TensorView& x, const TensorView& rows, const TensorView& out) override {
+    launch("gather_rows", [&] {
+      ops::gather_rows(rows_of(x), rows.as<std::int32_t>(), 1.0f, rows_of(out), stream_);
+    });
+  }
+
+ private:
+  static kernels::ops::ExpertScore score_of(RouterScore score) {
+    switch (score) {
+      case RouterScore::softmax: return kernels::ops::ExpertScore::softmax;
+      case RouterScore::sigmoid: return kernels::ops::ExpertScore::sigmoid;
+      case RouterScore::sqrt_softplus: return kernels::ops::ExpertScore::sqrt_softplus;
+    }
+    return kernels::ops::ExpertScore::softmax;
+  }
+  static ops::Norm norm_of(const NormParams& p) {
+    return {.layer_norm = p.kind == NormKind::layer_norm,
+            .weight_offset = p.kind == NormKind::rms_plus_one ? 1.0f : 0.0f,
+            .eps = p.eps,
+            .weight = p.weight,
+            .bias = p.bias};
+  }
+  void keep(Status status) {
+    if (!status.ok() && failure_.ok()) failure_ = std::move(status);
+  }
+  template <class Launch>
+  void launch(std::string_view kernel, Launch&& body) {
+    if (!failure_.ok()) return;
+    body();
+    keep(device::cuda::launch_status(kernel));
+  }
+
+  DType dtype_;
+  std::unique_ptr<Products> products_;
+  cudaStream_t stream_;
+  Memory expert_workspace_;
+  Status failure_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Ops>> make_cuda_ops(const DeviceInfo& device, DType dtype) {
+  if (dtype != DType::bf16 && dtype != DType::f32)
+    return unsupported(base::join("the model runs on a GPU in bf16 or fp32, not in ", name(dtype)));
+  if (Status s = device::cuda::status_of(cudaSetDevice(device.index), "cudaSetDevice"); !s.ok())
+    return s;
+  Result<std::unique_ptr<Products>> products = Products::make();
+  if (!products.ok()) return products.status();
+  cudaStream_t stream = nullptr;
+  if (Status s = device::cuda::status_of(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                         "cudaStreamCreate");
+      !s.ok())
+    return s;
+  return std::unique_ptr<Ops>(std::make_unique<CudaOps>(dtype, std::move(*products), stream));
+}
+
+}  // namespace attune::model::cuda
