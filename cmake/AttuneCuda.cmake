@@ -4,9 +4,10 @@
 #   src/device/cuda/              errors, memory, streams
 #   src/kernels/<op>/smNN/*.cu    kernels; NN is the least compute capability they run on
 #   src/kernels/<op>/cuda/*.cu    kernels that need nothing special
+#   src/model/cuda/               a model's arithmetic outside attention; needs ATTUNE_TOOLS
 #   src/backends/<name>/cuda/     what joins planner and kernels; cuda/backend.hpp declares
 #                                 attune::backends::<name>::make_cuda, and its presence enlists the backend
-# The one exported symbol is attune_backend_entry_v1 (include/attune/plugin.hpp).
+# It exports attune_backend_entry_v1 (include/attune/plugin.hpp) and attune_model_ops_v1 (model/cuda_ops_entry.hpp).
 
 set(attune_cuda_found FALSE)
 if(NOT ATTUNE_CUDA STREQUAL "off")
@@ -47,6 +48,10 @@ file(GLOB_RECURSE attune_cuda_sources CONFIGURE_DEPENDS
      ${CMAKE_SOURCE_DIR}/src/backends/*.cu)
 file(GLOB attune_cuda_backends CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backends/*/cuda/*.cpp)
 list(APPEND attune_cuda_sources ${attune_cuda_backends} ${CMAKE_SOURCE_DIR}/src/backends/cuda_library.cu)
+if(TARGET attune_model)
+  file(GLOB attune_cuda_model CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/model/cuda/*.cpp)
+  list(APPEND attune_cuda_sources ${attune_cuda_model})
+endif()
 list(REMOVE_DUPLICATES attune_cuda_sources)
 
 # The backends of this library: the rows of the catalog that have a cuda/backend.hpp, in catalog order.
@@ -96,6 +101,9 @@ attune_cuda_arch(${attune_cuda_sources})
 add_library(attune_cuda MODULE ${attune_cuda_sources})
 attune_cuda_target(attune_cuda)
 target_link_libraries(attune_cuda PRIVATE attune_plan attune_attention)
+if(TARGET attune_model)
+  target_link_libraries(attune_cuda PRIVATE attune_model)
+endif()
 # Nothing of the static layers leaves the library: a plugin shares no symbol with its host.
 target_link_options(attune_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,-Bsymbolic
                     -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/plugin.map)
