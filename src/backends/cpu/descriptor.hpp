@@ -16,6 +16,7 @@ inline constexpr BackendDescriptor kDescriptor{
     .needs = "nothing",
     .capabilities =
         {{.device = DeviceKind::cpu,
+          .status = BackendStatus::experimental,
           .variants = {Variant::gqa},
           .phases = {Phase::prefill, Phase::decode},
           .q_dtypes = {DType::f32, DType::bf16, DType::f16},
@@ -31,6 +32,7 @@ inline constexpr BackendDescriptor kDescriptor{
                       Feature::tree_verify | Feature::unequal_head_dims | Feature::batch_invariant |
                       Feature::deterministic | Feature::chunked_prefix},
          {.device = DeviceKind::cpu,
+          .status = BackendStatus::experimental,
           .variants = {Variant::mla},
           .phases = {Phase::prefill, Phase::decode},
           .q_dtypes = {DType::f32, DType::bf16, DType::f16},
@@ -49,7 +51,7 @@ inline constexpr BackendDescriptor kDescriptor{
 
 Result<std::unique_ptr<Backend>> make(const BackendContext& context);
 
-/// Makes it on a CPU; null while nothing is built. Rows of an accelerator are made by its library.
-inline constexpr BackendFactory kMake = nullptr;
+/// Makes it on a CPU.
+inline constexpr BackendFactory kMake = &make;
 
 }  // namespace attune::backends::cpu

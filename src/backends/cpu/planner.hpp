@@ -1,0 +1,73 @@
+// From a checked batch to work items and a workspace: everything a run of `cpu` needs and no layer
+// changes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <attune/backend.hpp>
+#include <attune/batch.hpp>
+#include <attune/spec.hpp>
+
+#include "attention/mask.hpp"
+#include "attention/validate.hpp"
+#include "kernels/dense/params.hpp"
+#include "kernels/dense/table.hpp"
+#include "kernels/merge_states/merge_states.hpp"
+
+namespace attune::backends::cpu {
+
+/// What was settled when the backend was made.
+struct Setup {
+  AttentionSpec spec{};
+  int num_threads = 1;
+  bool batch_invariant = false;
+  const kernels::dense::KernelRow* decode = nullptr;
+  const kernels::dense::KernelRow* prefill = nullptr;
+};
+
+struct WorkItem {
+  kernels::dense::Item item;
+  bool decodes = false;  ///< by paged_decode; else by ragged_prefill
+};
+
+/// The workspace's parts.
+struct Parts {
+  std::byte* scratch = nullptr;  ///< one slice a thread
+  float* partial_o = nullptr;
+  float* partial_lse = nullptr;
+};
+
+class CpuPlan final : public Plan {
+ public:
+  attention::BatchFacts facts;
+  Workspace workspace;
+  Parts parts;
+  std::int64_t scratch_bytes = 0;  ///< of one thread
+
+  std::vector<WorkItem> items;                      ///< costliest first
+  std::vector<kernels::merge_states::Item> merges;  ///< rows of split blocks
+
+  // Copies, so that a plan outlives the caller's arrays.
+  std::vector<std::int32_t> kv_indptr;
+  std::vector<std::int32_t> kv_indices;
+  std::vector<std::uint8_t> custom_mask;
+  std::vector<std::int64_t> custom_mask_indptr;
+  std::vector<attention::KeyRange> visible;  ///< by query token, key indices
+  std::vector<std::int64_t> key_position;    ///< by query token
+  std::vector<float> temperature;            ///< by query token; empty = 1
+};
+
+/// Bytes that any batch within `bounds` needs; monotone in every bound.
+[[nodiscard]] std::size_t workspace_bytes(const Setup& setup, const BatchBounds& bounds);
+
+/// Fills `plan` from a batch that was validated and a workspace that was measured.
+void make_plan(const Setup& setup, const BatchView& batch, const attention::BatchFacts& facts,
+               const Workspace& workspace, CpuPlan& plan);
+
+/// The layouts of a thread's slice for either kernel.
+[[nodiscard]] kernels::dense::ScratchLayout decode_scratch(const Setup& setup);
+[[nodiscard]] kernels::dense::ScratchLayout prefill_scratch(const Setup& setup);
+
+}  // namespace attune::backends::cpu

@@ -1,0 +1,45 @@
+// Sizes of a thread's own memory for one kernel row (layer kernels). Computed once, by the planner;
+// kernels find the result in their Params.
+#pragma once
+
+#include <cstdint>
+
+#include "base/math.hpp"
+#include "kernels/dense/params.hpp"
+#include "kernels/dense/table.hpp"
+
+namespace attune::kernels::dense {
+
+struct ScratchShape {
+  std::int64_t rows = 0;
+  std::int64_t head_dim_qk = 0;
+  std::int64_t head_dim_vo = 0;
+  bool packs_keys = false;  ///< ragged_prefill; paged_decode keeps whole rows of scores instead
+};
+
+[[nodiscard]] inline ScratchLayout scratch_layout(const KernelRow& row, const ScratchShape& shape) {
+  constexpr std::int64_t kLine = 64;
+  ScratchLayout layout;
+  layout.q_stride = base::round_up<std::int64_t>(shape.head_dim_qk, row.numbers_per_operand);
+  layout.o_stride = base::round_up<std::int64_t>(shape.head_dim_vo, row.numbers_per_operand);
+  const auto take = [&layout](std::int64_t bytes) {
+    const std::int64_t at = layout.bytes;
+    layout.bytes = at + base::round_up(bytes, kLine);
+    return at;
+  };
+  constexpr std::int64_t kFloat = 4;
+  layout.q = take(shape.rows * layout.q_stride * row.number_bytes);
+  layout.o = take(shape.rows * layout.o_stride * kFloat);
+  layout.maximum = take(shape.rows * kFloat);
+  layout.sum = take(shape.rows * row.lanes * kFloat);
+  if (shape.packs_keys) {
+    layout.k = take(kKeyTile * layout.q_stride * row.number_bytes);
+    layout.v = take(kKeyTile * layout.o_stride * row.number_bytes);
+  } else {
+    layout.scores = take(shape.rows * kKeyTile * kFloat);
+    layout.weights = take(shape.rows * kKeyTile * row.number_bytes);
+  }
+  return layout;
+}
+
+}  // namespace attune::kernels::dense

@@ -1,0 +1,37 @@
+// Rows of shipped kernels: each ISA file defines its own, an operation's table.cpp joins them, best
+// first (layer kernels).
+#pragma once
+
+#include <attune/tensor.hpp>
+
+#include "kernels/dense/params.hpp"
+#include "kernels/simd/isa.hpp"
+
+namespace attune::kernels::dense {
+
+struct KernelRow {
+  const char* name = "";
+  simd::Isa isa = simd::Isa::scalar;
+  DType kv_dtype = DType::f32;
+  /// Queries are rounded to bf16 for products of bf16 pairs: right only where they are bf16
+  /// already.
+  bool needs_bf16_queries = false;
+  int number_bytes = 4;         ///< of Unit::Number
+  int numbers_per_operand = 1;  ///< Unit::kNumbers
+  int lanes = 1;                ///< V::kLanes
+  Kernel run = nullptr;
+};
+
+template <class Body, class Unit>
+[[nodiscard]] constexpr KernelRow make_row(const char* name, simd::Isa isa, DType kv_dtype) {
+  return {.name = name,
+          .isa = isa,
+          .kv_dtype = kv_dtype,
+          .needs_bf16_queries = Unit::kPair == 2,
+          .number_bytes = static_cast<int>(sizeof(typename Unit::Number)),
+          .numbers_per_operand = Unit::kNumbers,
+          .lanes = Unit::V::kLanes,
+          .run = &Body::run};
+}
+
+}  // namespace attune::kernels::dense

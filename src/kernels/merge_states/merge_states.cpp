@@ -1,0 +1,71 @@
+#include "kernels/merge_states/merge_states.hpp"
+
+#include <cmath>
+
+#include "attention/lse.hpp"
+#include "tensor/narrow_float.hpp"
+
+namespace attune::kernels::merge_states {
+namespace {
+
+void store(const dense::Rows& o, std::int64_t at, const float* sums, float factor, int dims) {
+  switch (o.dtype) {
+    case DType::f32: {
+      float* const to = static_cast<float*>(o.data) + at;
+      for (int d = 0; d < dims; ++d) to[d] = sums[d] * factor;
+      return;
+    }
+    case DType::bf16: {
+      auto* const to = static_cast<tensor::Bf16*>(o.data) + at;
+      for (int d = 0; d < dims; ++d) to[d] = tensor::to_bf16(sums[d] * factor);
+      return;
+    }
+    default: {
+      auto* const to = static_cast<tensor::F16*>(o.data) + at;
+      for (int d = 0; d < dims; ++d) to[d] = tensor::round_to<tensor::F16>(sums[d] * factor);
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+void run(const dense::Params& p, const Item& item, float* sums) {
+  constexpr float kEmpty = attention::kEmptyLse<float>;
+  const std::int64_t rows = item.num_tokens * item.num_heads;
+  const int dims = p.head_dim_vo;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t token = item.first_token + row / item.num_heads;
+    const std::int64_t head = item.first_head + row % item.num_heads;
+    const float* const lses = p.partial_lse + item.first_partial_row + row;
+    const float* const parts = p.partial_o + (item.first_partial_row + row) * dims;
+
+    // Weights against the largest lse, parts in order: the same bits whoever computed them.
+    float largest = kEmpty;
+    for (std::int64_t s = 0; s < item.num_parts; ++s) {
+      const float lse = lses[s * rows];
+      if (lse > largest || lse != lse) largest = lse;
+    }
+    float total = 0.0f;
+    for (int d = 0; d < dims; ++d) sums[d] = 0.0f;
+    if (largest != kEmpty) {
+      for (std::int64_t s = 0; s < item.num_parts; ++s) {
+        const float lse = lses[s * rows];
+        if (lse == kEmpty) continue;
+        const float weight = std::exp(lse - largest);
+        const float* const part = parts + s * rows * dims;
+        total += weight;
+        for (int d = 0; d < dims; ++d) sums[d] += weight * part[d];
+      }
+    }
+    const bool empty = total == 0.0f;
+    const float lse = empty ? kEmpty : largest + std::log(total);
+    float factor = empty ? 0.0f : p.v_scale / total;
+    if (p.v_scale_per_head != nullptr) factor *= p.v_scale_per_head[item.kv_head];
+    if (p.sinks != nullptr && !empty) factor *= attention::sink_factor(lse, p.sinks[head]);
+    if (p.lse != nullptr) p.lse[token * p.lse_token_stride + head * p.lse_head_stride] = lse;
+    store(p.o, token * p.o.token_stride + head * p.o.head_stride, sums, factor, dims);
+  }
+}
+
+}  // namespace attune::kernels::merge_states

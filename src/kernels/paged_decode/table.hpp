@@ -1,0 +1,22 @@
+// The shipped paged_decode kernels (layer kernels).
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/dense/table.hpp"
+
+namespace attune::kernels::paged_decode {
+
+extern const dense::KernelRow kScalarRows[6];
+extern const dense::KernelRow kAvx2Rows[6];
+extern const dense::KernelRow kAvx512Rows[6];
+extern const dense::KernelRow kAvx512Bf16Rows[4];
+
+/// All rows, best first.
+[[nodiscard]] std::size_t num_rows();
+[[nodiscard]] const dense::KernelRow& row(std::size_t i);
+
+/// The first row that a CPU of level `isa` can run and that takes these dtypes; nullptr if none.
+[[nodiscard]] const dense::KernelRow* find(simd::Isa isa, DType q_dtype, DType kv_dtype);
+
+}  // namespace attune::kernels::paged_decode

@@ -1,0 +1,278 @@
+// Prefill: a block of query rows of one KV head against a range of keys (layer kernels).
+//
+// For each tile of keys, K and V are packed once for the multiplying unit and stay in the innermost
+// cache while strips of rows pass over them: scores = Q · K, online softmax, o += P · V. Both
+// products are the same register tile: rows of numbers, broadcast, against packed columns.
+//
+//   packed K  [head_dim_qk / kPair][kKeyTile][kPair]     columns are keys
+//   packed V  [kKeyTile / kPair][o_stride][kPair]        columns are dims of the output
+//
+// Rows of a block are ordered by token, then head, so that a strip's visible keys are nearly the
+// same for all of its rows and whole tiles are skipped by comparing integers.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/dense/params.hpp"
+#include "kernels/dense/rows.hpp"
+#include "kernels/dense/unit.hpp"
+#include "kernels/ragged_prefill/policy.hpp"
+#include "kernels/simd/unroll.hpp"
+#include "kernels/softmax/online_softmax.hpp"
+
+namespace attune::kernels::ragged_prefill {
+
+template <class Unit, DType T>
+struct Body {
+  using V = typename Unit::V;
+  using F = typename Unit::F;
+  using Number = typename Unit::Number;
+  using Operand = typename Unit::Operand;
+  using Io = dense::RowIo<Unit, T>;
+  static constexpr int kLanes = V::kLanes;
+  static constexpr int kPair = Unit::kPair;
+  static constexpr int kTile = dense::kKeyTile;
+  static constexpr std::int64_t kBytes = dense::kBytes<T>;
+
+  static void run(const dense::Params& p, const dense::Item& item, void* scratch) {
+    char* const base = static_cast<char*>(scratch);
+    auto* const q = reinterpret_cast<Number*>(base + p.scratch.q);
+    auto* const o = reinterpret_cast<float*>(base + p.scratch.o);
+    auto* const maximum = reinterpret_cast<float*>(base + p.scratch.maximum);
+    auto* const sum = reinterpret_cast<float*>(base + p.scratch.sum);
+    auto* const k = reinterpret_cast<Number*>(base + p.scratch.k);
+    auto* const v = reinterpret_cast<Number*>(base + p.scratch.v);
+    const std::int64_t rows = item.num_tokens * item.num_heads;
+    const std::int64_t q_stride = p.scratch.q_stride;
+    const std::int64_t o_stride = p.scratch.o_stride;
+
+    Io::load_queries(p, item, q);
+    for (std::int64_t i = 0; i < rows; ++i) maximum[i] = softmax::kNone;
+    for (std::int64_t i = 0; i < rows * kLanes; i += kLanes) V::store(sum + i, V::zero());
+    for (std::int64_t i = 0; i < rows * o_stride; i += kLanes) V::store(o + i, V::zero());
+
+    for (std::int64_t tile = item.kv_begin / kTile * kTile; tile < item.kv_end; tile += kTile) {
+      dense::TileRows keys;
+      Io::locate(p, item, tile, keys);
+      pack_keys(p, keys, k);
+      pack_values(p, keys, v);
+      bool values_finite = false;
+      bool values_checked = false;
+      for (std::int64_t row = 0; row < rows;) {
+        const std::int64_t left = rows - row;
+        const int strip =
+            left >= kStripRows ? (left == 7 || left == 8 ? 4 : kStripRows) : static_cast<int>(left);
+        Strip s;
+        s.count = strip;
+        s.needed = 0;
+        bool hidden = false;
+        for (int r = 0; r < strip; ++r) {
+          s.rules[r] = Io::rule(p, item, row + r, tile, keys.from, keys.to);
+          if (s.rules[r].from < s.rules[r].to && s.rules[r].to > s.needed) s.needed = s.rules[r].to;
+        }
+        if (s.needed == 0) {
+          row += strip;
+          continue;
+        }
+        // The last pair may reach one key further than anybody looks.
+        hidden = s.needed % kPair != 0 && s.needed < keys.to;
+        for (int r = 0; r < strip; ++r)
+          hidden |=
+              s.rules[r].from > keys.from || s.rules[r].to < s.needed || s.rules[r].bits != nullptr;
+        score(q + row * q_stride, q_stride, k, (p.head_dim_qk + kPair - 1) / kPair, s);
+        for (int r = 0; r < strip; ++r)
+          softmax::OnlineSoftmax<Unit>::update(
+              s.scores + r * kTile, s.needed, s.rules[r], maximum[row + r],
+              sum + (row + r) * kLanes, o + (row + r) * o_stride, o_stride, s.weights + r * kTile);
+        // A hidden key weighs 0, but 0 times a value that is not finite is NaN.
+        if (hidden && !values_checked) {
+          values_finite = all_finite(v, kTile / kPair * o_stride * kPair);
+          values_checked = true;
+        }
+        if (hidden && !values_finite)
+          add_visible_values(p, keys, s, o + row * o_stride);
+        else
+          add_values(s, v, o_stride, o + row * o_stride);
+        row += strip;
+      }
+    }
+    for (std::int64_t row = 0; row < rows; ++row)
+      Io::finish(p, item, row, o + row * o_stride, maximum[row], sum + row * kLanes);
+  }
+
+ private:
+  /// What passes between the three steps of one strip and one tile.
+  struct Strip {
+    alignas(64) float scores[kStripRows * kTile];
+    alignas(64) Number weights[kStripRows * kTile];
+    softmax::RowRule rules[kStripRows];
+    int count = 0;
+    int needed = 0;  ///< no row sees a key of the tile at or beyond this
+  };
+
+  static void pack_keys(const dense::Params& p, const dense::TileRows& keys, Number* out) {
+    for (std::int64_t d = 0; d < p.head_dim_qk; d += Unit::kNumbers) {
+      const std::int64_t left = p.head_dim_qk - d;
+      const int n = left < Unit::kNumbers ? static_cast<int>(left) : Unit::kNumbers;
+      const int pairs = (n + kPair - 1) / kPair;
+      for (int key = 0; key < kTile; key += kLanes) {
+        Operand m[kLanes];
+        simd::unroll<kLanes>([&](auto i) {
+          const char* const row = keys.k[key + i];
+          if (row == nullptr)
+            m[i] = Unit::zero();
+          else if (n == Unit::kNumbers)
+            m[i] = Unit::template load_as<T>(row + d * kBytes);
+          else
+            m[i] = Unit::template load_as_n<T>(row + d * kBytes, n);
+        });
+        Unit::transpose(m);
+        Number* const to = out + d * kTile + key * kPair;
+        simd::unroll<kLanes>([&](auto i) {
+          if (i < pairs) Unit::store(to + i * kTile * kPair, m[i]);
+        });
+      }
+    }
+  }
+
+  static void pack_values(const dense::Params& p, const dense::TileRows& keys, Number* out) {
+    const std::int64_t o_stride = p.scratch.o_stride;
+    for (int key = 0; key < kTile; key += kPair) {
+      Number* const to = out + key * o_stride;
+      for (std::int64_t d = 0; d < o_stride; d += Unit::kNumbers) {
+        const std::int64_t left = p.head_dim_vo - d;
+        Operand in[kPair];
+        simd::unroll<kPair>([&](auto i) {
+          const char* const row = keys.v[key + i];
+          if (row == nullptr || left <= 0)
+            in[i] = Unit::zero();
+          else if (left >= Unit::kNumbers)
+            in[i] = Unit::template load_as<T>(row + d * kBytes);
+          else
+            in[i] = Unit::template load_as_n<T>(row + d * kBytes, static_cast<int>(left));
+        });
+        Operand columns[kPair];
+        Unit::columns(in, columns);
+        simd::unroll<kPair>(
+            [&](auto i) { Unit::store(to + d * kPair + i * kLanes * kPair, columns[i]); });
+      }
+    }
+  }
+
+  static bool all_finite(const Number* numbers, std::int64_t count) {
+    // x * 0 is NaN unless x is finite, and NaN survives a sum.
+    F sum = V::zero();
+    const F zero = V::zero();
+    for (std::int64_t i = 0; i < count; i += kLanes) {
+      if constexpr (kPair == 2)
+        sum = V::fma(V::template load_as<DType::bf16>(numbers + i), zero, sum);
+      else
+        sum = V::fma(V::load(numbers + i), zero, sum);
+    }
+    const float total = V::sum(sum);
+    return total == total;
+  }
+
+  static void score(const Number* q, std::int64_t q_stride, const Number* k, int pairs, Strip& s) {
+    const int columns = (s.needed + kLanes * kPair - 1) / (kLanes * kPair) * kPair;
+    multiply_rows(s.count, q, q_stride, k, kTile * kPair, pairs, columns, s.scores, kTile, false);
+  }
+
+  static void add_values(const Strip& s, const Number* v, std::int64_t o_stride, float* o) {
+    multiply_rows(s.count, s.weights, kTile, v, o_stride * kPair, (s.needed + kPair - 1) / kPair,
+                  static_cast<int>(o_stride / kLanes), o, o_stride, true);
+  }
+
+  /// The slow, exact way: only visible keys enter the arithmetic.
+  static void add_visible_values(const dense::Params& p, const dense::TileRows& keys,
+                                 const Strip& s, float* o) {
+    const std::int64_t o_stride = p.scratch.o_stride;
+    for (int r = 0; r < s.count; ++r) {
+      const softmax::RowRule& rule = s.rules[r];
+      for (int key = rule.from; key < rule.to; ++key) {
+        const std::int64_t bit = rule.first_bit + key;
+        if (rule.bits != nullptr && ((rule.bits[bit >> 3] >> (bit & 7)) & 1) == 0) continue;
+        const F weight = weight_of(s.weights[r * kTile + key]);
+        for (std::int64_t d = 0; d < p.head_dim_vo; d += kLanes) {
+          const std::int64_t left = p.head_dim_vo - d;
+          const int n = left < kLanes ? static_cast<int>(left) : kLanes;
+          float* const to = o + r * o_stride + d;
+          V::store(to, V::fma(weight, V::template load_as_n<T>(keys.v[key] + d * kBytes, n),
+                              V::load(to)));
+        }
+      }
+    }
+  }
+
+  static F weight_of(Number number) {
+    if constexpr (kPair == 2) {
+      const std::uint32_t bits = static_cast<std::uint32_t>(number) << 16;
+      float value;
+      __builtin_memcpy(&value, &bits, sizeof value);
+      return V::set(value);
+    } else {
+      return V::set(number);
+    }
+  }
+
+  static void multiply_rows(int rows, const Number* a, std::int64_t a_stride, const Number* b,
+                            std::int64_t b_stride, int pairs, int columns, float* c,
+                            std::int64_t c_stride, bool add) {
+    switch (rows) {
+      case 1: return multiply<1>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+      case 2: return multiply<2>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+      case 3: return multiply<3>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+      case 4: return multiply<4>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+      case 5: return multiply<5>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+      default: return multiply<6>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+    }
+  }
+
+  template <int R>
+  static void multiply(const Number* a, std::int64_t a_stride, const Number* b,
+                       std::int64_t b_stride, int pairs, int columns, float* c,
+                       std::int64_t c_stride, bool add) {
+    constexpr int kWide = V::kNumColumns;
+    int col = 0;
+    for (; col + kWide <= columns; col += kWide)
+      tile<R, kWide>(a, a_stride, b + col * kLanes * kPair, b_stride, pairs, c + col * kLanes,
+                     c_stride, add);
+    if constexpr (kWide > 2) {
+      for (; col + 2 <= columns; col += 2)
+        tile<R, 2>(a, a_stride, b + col * kLanes * kPair, b_stride, pairs, c + col * kLanes,
+                   c_stride, add);
+    }
+    for (; col < columns; ++col)
+      tile<R, 1>(a, a_stride, b + col * kLanes * kPair, b_stride, pairs, c + col * kLanes, c_stride,
+                 add);
+  }
+
+  /// c[R][C vectors] (+)= a[R][pairs] · b[pairs][C vectors], all sums in registers.
+  template <int R, int C>
+  static void tile(const Number* a, std::int64_t a_stride, const Number* b, std::int64_t b_stride,
+                   int pairs, float* c, std::int64_t c_stride, bool add) {
+    F sums[R * C];
+    if (add) {
+      simd::unroll<R>([&](auto r) {
+        simd::unroll<C>([&](auto j) { sums[r * C + j] = V::load(c + r * c_stride + j * kLanes); });
+      });
+    } else {
+      simd::unroll<R * C>([&](auto i) { sums[i] = V::zero(); });
+    }
+    for (int i = 0; i < pairs; ++i) {
+      Operand x[C];
+      simd::unroll<C>([&](auto j) { x[j] = Unit::load(b + j * kLanes * kPair); });
+      simd::unroll<R>([&](auto r) {
+        const Operand y = Unit::broadcast(a + r * a_stride + i * kPair);
+        simd::unroll<C>(
+            [&](auto j) { sums[r * C + j] = Unit::multiply_add(y, x[j], sums[r * C + j]); });
+      });
+      b += b_stride;
+    }
+    simd::unroll<R>([&](auto r) {
+      simd::unroll<C>([&](auto j) { V::store(c + r * c_stride + j * kLanes, sums[r * C + j]); });
+    });
+  }
+};
+
+}  // namespace attune::kernels::ragged_prefill

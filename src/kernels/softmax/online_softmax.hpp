@@ -1,0 +1,133 @@
+// Online softmax of one query row over one tile of keys (layer kernels): the state is
+// (o unnormalised, maximum, sum), the weights come out as numbers of the multiplying unit.
+//
+// Inside, logits are in log2 units. The maximum is moved only when it would grow by more than
+// kSlack: until then weights may exceed 1 (at most 2^kSlack), which costs no precision in floating
+// point and saves nearly every rescaling of o (FlashAttention-4's rule).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/simd/unroll.hpp"
+
+namespace attune::kernels::softmax {
+
+inline constexpr float kSlack = 8.0f;
+inline constexpr float kNone = -__builtin_inff();
+inline constexpr float kLog2E = 1.44269504f;
+inline constexpr float kLn2 = 0.693147181f;
+
+/// How raw products of one row become logits, and which keys of the tile it sees.
+struct RowRule {
+  float scale = 1.0f;        ///< on raw products, natural units
+  float cap = 0.0f;          ///< 0 = off
+  float temperature = 1.0f;  ///< after the cap
+  float slope = 0.0f;        ///< ALiBi
+  float distance = 0.0f;     ///< the row's key position minus the tile's first key
+  int from = 0;              ///< keys of the tile that are visible: [from, to)
+  int to = 0;
+  const std::uint8_t* bits = nullptr;  ///< custom mask of the request, or nullptr
+  std::int64_t first_bit = 0;          ///< bit of the tile's first key in this row
+};
+
+template <class Unit>
+struct OnlineSoftmax {
+  using V = typename Unit::V;
+  using F = typename Unit::F;
+  static constexpr int kLanes = V::kLanes;
+  static constexpr int kStep = kLanes * Unit::kPair;
+
+  /// scores: raw products of `num_keys` keys, room for whole steps; overwritten. weights: receives
+  /// whole steps, zero beyond the visible keys. sum: kLanes partial sums.
+  static void update(float* scores, int num_keys, const RowRule& rule, float& maximum, float* sum,
+                     float* o, std::int64_t o_stride, typename Unit::Number* weights) {
+    const int padded = (num_keys + kStep - 1) / kStep * kStep;
+    const bool partly = rule.from > 0 || rule.to < padded || rule.bits != nullptr;
+    const bool plain =
+        rule.cap == 0.0f && rule.slope == 0.0f && rule.temperature * rule.scale > 0.0f;
+
+    // After this loop a score times `factor` is a logit in log2 units.
+    const float factor = plain ? rule.scale * rule.temperature * kLog2E : 1.0f;
+    F best = V::set(kNone);
+    if (plain && !partly) {
+      for (int i = 0; i < padded; i += kLanes) best = V::max(V::load(scores + i), best);
+    } else {
+      for (int i = 0; i < padded; i += kLanes) {
+        F x = V::load(scores + i);
+        if (!plain) x = logits(x, rule, i);
+        if (partly) x = hide(x, rule, i);
+        V::store(scores + i, x);
+        best = V::max(x, best);
+      }
+    }
+
+    const float tile_maximum = V::largest(best) * factor;
+    F total = V::load(sum);
+    if (tile_maximum > maximum + (maximum == kNone ? 0.0f : kSlack)) {
+      if (maximum != kNone) {
+        const F shrink = V::exp2(V::set(maximum - tile_maximum));
+        total = V::mul(total, shrink);
+        for (std::int64_t i = 0; i < o_stride; i += kLanes)
+          V::store(o + i, V::mul(V::load(o + i), shrink));
+      }
+      maximum = tile_maximum;
+    }
+
+    // With nothing visible yet the subtrahend is 0: hidden keys weigh 0 and NaN stays NaN.
+    const F minus = V::set(maximum == kNone ? 0.0f : -maximum);
+    const F times = V::set(factor);
+    for (int i = 0; i < padded; i += kStep) {
+      F p[Unit::kPair];
+      simd::unroll<Unit::kPair>([&](auto h) {
+        p[h] = Unit::exp2(V::fma(V::load(scores + i + h * kLanes), times, minus));
+        total = V::add(total, p[h]);
+      });
+      Unit::store(weights + i, Unit::round(p));
+    }
+    V::store(sum, total);
+  }
+
+ private:
+  /// The full form: scale, cap, temperature, bias, in that order; result in log2 units.
+  static F logits(F x, const RowRule& rule, int first) {
+    x = V::mul(x, V::set(rule.scale));
+    if (rule.cap > 0.0f) x = V::mul(tanh(V::mul(x, V::set(1.0f / rule.cap))), V::set(rule.cap));
+    x = V::mul(x, V::set(rule.temperature));
+    if (rule.slope != 0.0f) {
+      const F away =
+          V::abs(V::sub(V::set(rule.distance - static_cast<float>(first)), V::lane_numbers()));
+      x = V::fma(V::set(-rule.slope), away, x);
+    }
+    return V::mul(x, V::set(kLog2E));
+  }
+
+  /// tanh y = sign(y) (1 - e) / (1 + e), e = exp(-2 |y|).
+  static F tanh(F y) {
+    const F e = V::exp2(V::mul(V::abs(y), V::set(-2.0f * kLog2E)));
+    const F one = V::set(1.0f);
+    return V::copy_sign(V::div(V::sub(one, e), V::add(one, e)), y);
+  }
+
+  static F hide(F x, const RowRule& rule, int first) {
+    const F none = V::set(kNone);
+    x = V::keep_range(x, rule.from - first, rule.to - first, none);
+    if (rule.bits != nullptr) {
+      const int count = rule.to - first < kLanes ? rule.to - first : kLanes;
+      x = V::keep_bits(x, mask_bits(rule, first, count), none);
+    }
+    return x;
+  }
+
+  /// Bits of `count` keys from the tile's key `first`; reads no byte beyond theirs.
+  static std::uint32_t mask_bits(const RowRule& rule, int first, int count) {
+    std::uint32_t bits = 0;
+    for (int i = 0; i < count; ++i) {
+      const std::int64_t at = rule.first_bit + first + i;
+      bits |= ((rule.bits[at >> 3] >> (at & 7)) & 1u) << i;
+    }
+    return bits;
+  }
+};
+
+}  // namespace attune::kernels::softmax
