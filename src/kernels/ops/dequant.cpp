@@ -206,6 +206,7 @@ BlockRoutine block_routine(WeightType type) {
 }  // namespace
 
 void dequantise(WeightType type, const std::byte* data, std::int64_t count, float* out) {
+  if (count == 0) return;
   switch (type) {
     case WeightType::f32:
       std::memcpy(out, data, static_cast<std::size_t>(count) * sizeof(float));
@@ -227,6 +228,7 @@ void dequantise(WeightType type, const std::byte* data, std::int64_t count, floa
 
 void dequantise_bf16(WeightType type, const std::byte* data, std::int64_t count,
                      std::uint16_t* out) {
+  if (count == 0) return;
   if (type == WeightType::bf16) {
     std::memcpy(out, data, static_cast<std::size_t>(count) * sizeof(std::uint16_t));
     return;
