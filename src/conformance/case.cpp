@@ -1,0 +1,92 @@
+#include "conformance/case.hpp"
+
+#include <algorithm>
+
+#include "base/join.hpp"
+
+namespace attune::conformance {
+
+using base::join;
+
+std::string case_name(const Case& one) {
+  const AttentionSpec& s = one.spec;
+  std::string text = join(name(s.variant), "/", name(phase_of(one)), "/", name(s.q_dtype));
+  if (s.kv_dtype != s.q_dtype) text += join("-kv_", name(s.kv_dtype));
+  text += join("/hd", s.head_dim_qk);
+  if (s.head_dim_vo != s.head_dim_qk) text += join("x", s.head_dim_vo);
+  text += join("/gqa", s.gqa_group_size());
+  text += one.source == KvSource::ragged ? "/ragged" : join("/page", one.page_size);
+  if (one.source == KvSource::paged && one.layout != KvLayout::nhd &&
+      one.layout != KvLayout::mla_latent)
+    text += join("-", name(one.layout));
+  std::int32_t longest = 0;
+  for (const RequestShape& r : one.requests) longest = std::max(longest, r.kv_len);
+  text += join("/b", one.requests.size(), "x", longest);
+
+  std::string more;
+  const auto add = [&](bool yes, std::string_view word) {
+    if (!yes) return;
+    if (!more.empty()) more += "+";
+    more += word;
+  };
+  add(!one.label.empty(), one.label);
+  add(one.form != BatchForm::extend && one.form != BatchForm::decode, name(one.form));
+  add(s.kind == AttentionKind::cross, "cross");
+  add(s.kind == AttentionKind::encoder_only, "encoder");
+  add(s.window_left >= 0, join("left", s.window_left));
+  add(s.window_right >= 0, join("right", s.window_right));
+  add(s.attention_chunk > 0, join("chunk", s.attention_chunk));
+  add(s.logits_soft_cap > 0, "cap");
+  add(s.sinks, "sinks");
+  add(s.alibi, "alibi");
+  add(s.xai_temperature_len > 0, "xai");
+  add(one.mask == MaskKind::random, "mask");
+  add(one.mask == MaskKind::tree, "tree");
+  add(s.kv_scales && !s.per_head_scales, "scales");
+  add(s.per_head_scales, "head_scales");
+  add(std::any_of(one.requests.begin(), one.requests.end(),
+                  [](const RequestShape& r) { return r.kv_offset != 0; }),
+      "offset");
+  add(one.strided, "strided");
+  add(!one.want_lse, "no_lse");
+  if (!more.empty()) text += "/" + more;
+  return text + join("/", one.property->name);
+}
+
+FeatureSet features_of(const Case& one) {
+  const AttentionSpec& s = one.spec;
+  FeatureSet used = one.exercises;
+  const auto add = [&](bool yes, Feature f) {
+    if (yes) used = used | f;
+  };
+  add(one.want_lse, Feature::lse);
+  add(s.window_left >= 0 || s.window_right >= 0, Feature::sliding_window);
+  add(s.logits_soft_cap > 0, Feature::soft_cap);
+  add(s.sinks, Feature::sinks);
+  add(s.alibi, Feature::alibi);
+  add(one.mask != MaskKind::none, Feature::custom_mask);
+  add(s.kind == AttentionKind::cross, Feature::cross_attention);
+  add(s.kind == AttentionKind::encoder_only, Feature::encoder_only);
+  add(s.xai_temperature_len > 0, Feature::xai_temperature);
+  add(s.attention_chunk > 0, Feature::attention_chunk);
+  add(s.kv_scales, Feature::kv_scales);
+  add(s.per_head_scales, Feature::per_head_scales);
+  add(one.source == KvSource::ragged, Feature::ragged_kv);
+  add(one.form == BatchForm::mixed, Feature::mixed_batch);
+  add(one.form == BatchForm::target_verify, Feature::target_verify);
+  add(one.form == BatchForm::draft_extend, Feature::draft_extend);
+  add(one.mask == MaskKind::tree, Feature::tree_verify);
+  add(s.variant != Variant::mla && s.head_dim_qk != s.head_dim_vo, Feature::unequal_head_dims);
+  return used;
+}
+
+BackendContext context_of(const Subject& subject, const Case& one) {
+  return {.spec = one.spec,
+          .device = subject.device,
+          .page_size = one.page_size,
+          .kv_layout = one.layout,
+          .executor = subject.executor,
+          .batch_invariant = one.exercises.has(Feature::batch_invariant)};
+}
+
+}  // namespace attune::conformance

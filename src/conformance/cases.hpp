@@ -1,0 +1,23 @@
+// Cases from capability rows (layer conformance).
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "conformance/case.hpp"
+
+namespace attune::conformance {
+
+/// Why this device cannot run a row; empty if it can.
+[[nodiscard]] std::string hardware_reason(const Capability& row, const DeviceInfo& device);
+
+/// Every declared value and every feasible pair of values, each property over typical shapes, and
+/// named hard cases. Names are unique.
+[[nodiscard]] std::vector<Case> make_cases(const Subject& subject, const Capability& row);
+
+/// "gqa/kv_dtype bf16", "mla/feature lse", …: what a row declares, and what a case exercises of it.
+[[nodiscard]] std::set<std::string> declared_by(const Capability& row);
+[[nodiscard]] std::set<std::string> exercised_by(const Case& one, const Capability& row);
+
+}  // namespace attune::conformance

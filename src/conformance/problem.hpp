@@ -1,0 +1,70 @@
+// A problem: the values of a case in logical order, before anything is placed in memory, and their
+// right answer (layer conformance).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "conformance/case.hpp"
+
+namespace attune::conformance {
+
+/// Deterministic on every platform and compiler.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t next();
+  [[nodiscard]] double uniform();                    ///< [0, 1)
+  [[nodiscard]] double normal();                     ///< mean 0, deviation 1, within ±3.5
+  [[nodiscard]] std::int64_t below(std::int64_t n);  ///< 0 … n-1
+
+ private:
+  std::uint64_t state_;
+};
+
+struct Problem {
+  AttentionSpec spec{};
+  std::vector<RequestShape> requests{};
+  std::vector<std::int64_t> first_query{};  ///< of each request, in rows of q
+  std::vector<std::int64_t> first_key{};    ///< of each request, in rows of k and v
+  std::vector<char> q{};                    ///< [queries, num_qo_heads, head_dim_qk], q_dtype
+  std::vector<char> k{};                    ///< [keys, num_kv_heads, head_dim_qk], kv_dtype
+  std::vector<char> v{};  ///< [keys, num_kv_heads, head_dim_vo]; empty: slice of k
+  std::vector<float> sinks{}, slopes{}, k_scales{}, v_scales{};
+  float q_scale = 1.0f;
+  float k_scale = 1.0f;
+  float v_scale = 1.0f;
+  std::vector<std::vector<bool>> mask{};  ///< a request: qo_len * kv_len
+  double value_magnitude = 0.0;           ///< largest |v| after scaling
+
+  [[nodiscard]] std::int64_t num_queries() const { return first_query.back(); }
+  [[nodiscard]] std::int64_t num_keys() const { return first_key.back(); }
+};
+
+/// The same case with another `layer` has other values of the same shape.
+[[nodiscard]] Problem make_problem(const Case& one, std::uint64_t layer = 0);
+
+/// An answer for every query of a problem, as doubles: exact images of what was stored, so that
+/// equal doubles are equal bits.
+struct Answer {
+  std::vector<double> o{};    ///< [queries, num_qo_heads, head_dim_vo]
+  std::vector<double> lse{};  ///< [queries, num_qo_heads]; empty where not asked for
+};
+
+/// What the reference says, from ragged keys: no page, layout or step is involved.
+[[nodiscard]] Result<Answer> solve(const Problem& problem, Executor* executor);
+
+/// The bound on |have - want|: absolute + relative * |want|.
+struct Tolerance {
+  double absolute = 0.0;
+  double relative = 0.0;
+};
+[[nodiscard]] Tolerance output_tolerance(const Problem& problem);
+[[nodiscard]] Tolerance lse_tolerance(const Problem& problem);
+
+/// Holds `have` against `want` and names the worst element.
+[[nodiscard]] Outcome compare(const Problem& problem, const Answer& have, const Answer& want);
+/// The same bits, or the first difference.
+[[nodiscard]] Outcome compare_bits(const Problem& problem, const Answer& have, const Answer& want);
+
+}  // namespace attune::conformance

@@ -1,0 +1,566 @@
+#include "conformance/properties.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "attention/lse.hpp"
+#include "base/join.hpp"
+#include "conformance/problem.hpp"
+#include "conformance/stage.hpp"
+
+namespace attune::conformance {
+namespace {
+
+/// The pieces every property starts with.
+struct Scene {
+  std::unique_ptr<Problem> problem{};  ///< where the stage knows it, whoever moves the scene
+  std::unique_ptr<Stage> stage{};
+  std::unique_ptr<Backend> backend{};
+};
+
+/// Strides are no capability of a row: a backend may refuse them, with its reason. Everything else
+/// a case asks for was declared, so a refusal is a broken promise.
+Outcome outcome_of(const Status& status, const Case& one) {
+  const bool refused = status.code() == StatusCode::unsupported;
+  if (refused && one.strided) return skipped(status.text());
+  return failed(refused ? base::join("declared, yet refused: ", status.text()) : status.text());
+}
+
+Result<Scene> set_up(const Subject& subject, const Case& one, const StageOptions& options = {}) {
+  auto backend = subject.make(context_of(subject, one));
+  if (!backend.ok()) return backend.status();
+  Scene scene{.problem = std::make_unique<Problem>(make_problem(one)),
+              .backend = std::move(*backend)};
+  auto stage = Stage::make(subject, one, *scene.problem, options);
+  if (!stage.ok()) return stage.status();
+  scene.stage = std::move(*stage);
+  return scene;
+}
+
+bool promises(const Subject& subject, const Case& one, Feature feature) {
+  for (const Capability& row : subject.descriptor->capabilities)
+    if (row.device == subject.device.kind && row.variants.contains(one.spec.variant) &&
+        row.phases.contains(phase_of(one)) && row.features.has(feature))
+      return true;
+  return false;
+}
+
+/// Equal bits where the backend promises them, equal within tolerance elsewhere.
+Outcome compare_repeats(const Subject& subject, const Case& one, const Problem& problem,
+                        const Answer& have, const Answer& want) {
+  if (promises(subject, one, Feature::deterministic)) return compare_bits(problem, have, want);
+  return compare(problem, have, want);
+}
+
+Outcome run_whole(const Subject& subject, const Case& one, const StageOptions& options,
+                  Answer& answer, Problem& problem) {
+  auto scene = set_up(subject, one, options);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  answer = scene->stage->blank_answer();
+  if (Status s = scene->stage->execute(*scene->backend, whole_step(one), answer); !s.ok())
+    return outcome_of(s, one);
+  problem = std::move(*scene->problem);
+  return {};
+}
+
+Outcome against_reference(const Subject& subject, const Problem& problem, const Answer& have) {
+  const auto want = solve(problem, subject.executor);
+  if (!want.ok()) return failed(base::join("the reference: ", want.status().text()));
+  return compare(problem, have, *want);
+}
+
+// ---------------------------------------------------------------------------------------------
+
+Outcome matches_reference(const Subject& subject, const Case& one) {
+  auto scene = set_up(subject, one);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  Stage& stage = *scene->stage;
+  const auto before = stage.pool_bytes();
+  if (!before.ok()) return failed(before.status().text());
+  Answer answer = stage.blank_answer();
+  if (Status s = stage.execute(*scene->backend, whole_step(one), answer); !s.ok())
+    return outcome_of(s, one);
+  const auto after = stage.pool_bytes();
+  if (!after.ok()) return failed(after.status().text());
+  if (*before != *after) return failed("run wrote into the cache");
+  return against_reference(subject, *scene->problem, answer);
+}
+
+Outcome pages_permuted(const Subject& subject, const Case& one) {
+  // Other pages; then garbage that is not NaN but huge (0x7b: 2^14 and more in every format).
+  Answer first;
+  Answer other;
+  Problem problem;
+  if (Outcome o = run_whole(subject, one, {.page_seed = 1}, first, problem);
+      o.verdict != Verdict::passed)
+    return o;
+  if (Outcome o = run_whole(subject, one, {.page_seed = 2, .garbage = 0x7b}, other, problem);
+      o.verdict != Verdict::passed)
+    return o;
+  return compare_repeats(subject, one, problem, other, first);
+}
+
+Outcome deterministic(const Subject& subject, const Case& one) {
+  auto scene = set_up(subject, one);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  Stage& stage = *scene->stage;
+  Answer first = stage.blank_answer();
+  if (Status s = stage.execute(*scene->backend, whole_step(one), first); !s.ok())
+    return outcome_of(s, one);
+  constexpr int kRepeats = 10;
+  for (int n = 0; n < kRepeats; ++n) {
+    Answer again = stage.blank_answer();
+    if (Status s = stage.execute(*scene->backend, whole_step(one), again); !s.ok())
+      return outcome_of(s, one);
+    if (Outcome o = compare_bits(*scene->problem, again, first); o.verdict != Verdict::passed)
+      return o;
+  }
+  return against_reference(subject, *scene->problem, first);
+}
+
+/// Runs every request's rows in pieces of `sizes` in turn, all requests side by side.
+Outcome run_in_pieces(const Subject& subject, const Case& one, std::int32_t piece, BatchForm form) {
+  auto scene = set_up(subject, one);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  Answer answer = scene->stage->blank_answer();
+  for (std::int32_t done = 0;; done += piece) {
+    Step step{.form = form};
+    for (std::size_t i = 0; i < one.requests.size(); ++i) {
+      const std::int32_t left = one.requests[i].qo_len - done;
+      if (left <= 0) continue;
+      step.parts.push_back({.request = static_cast<std::int32_t>(i),
+                            .first_row = done,
+                            .num_rows = std::min(piece, left)});
+    }
+    if (step.parts.empty()) break;
+    if (Status s = scene->stage->execute(*scene->backend, step, answer); !s.ok())
+      return outcome_of(s, one);
+  }
+  return against_reference(subject, *scene->problem, answer);
+}
+
+Outcome chunked_equals_whole(const Subject& subject, const Case& one) {
+  for (const std::int32_t piece : {17, 64}) {
+    Outcome o = run_in_pieces(subject, one, piece, BatchForm::extend);
+    if (o.verdict != Verdict::passed) {
+      o.reason = base::join("chunks of ", piece, ": ", o.reason);
+      return o;
+    }
+  }
+  return run_in_pieces(subject, one, 1 << 20, BatchForm::extend);
+}
+
+Outcome prefill_equals_decodes(const Subject& subject, const Case& one) {
+  return run_in_pieces(subject, one, 1, BatchForm::decode);
+}
+
+Outcome plan_serves_layers(const Subject& subject, const Case& one) {
+  auto scene = set_up(subject, one);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  auto first = scene->stage->prepare(whole_step(one));
+  if (!first.ok()) return failed(first.status().text());
+  auto workspace = scene->stage->workspace(*scene->backend, (*first)->batch);
+  if (!workspace.ok()) return failed(workspace.status().text());
+  const Stream stream = scene->stage->memory().stream();
+  auto plan = scene->backend->plan((*first)->batch, workspace->view, stream);
+  if (!plan.ok()) return outcome_of(plan.status(), one);
+  Outcome worst;
+  for (std::uint64_t layer = 0; layer < 3; ++layer) {
+    // Each layer has pools and values of its own, on the same pages.
+    const Problem problem = make_problem(one, layer);
+    auto stage = Stage::make(subject, one, problem);
+    if (!stage.ok()) return failed(stage.status().text());
+    auto prepared = (*stage)->prepare(whole_step(one));
+    if (!prepared.ok()) return failed(prepared.status().text());
+    (*prepared)->call.layer = static_cast<int>(layer);
+    if (Status s = scene->backend->run(**plan, (*prepared)->call, stream); !s.ok())
+      return outcome_of(s, one);
+    Answer answer = (*stage)->blank_answer();
+    if (Status s = (*stage)->collect(**prepared, answer); !s.ok()) return failed(s.text());
+    worst = against_reference(subject, problem, answer);
+    if (worst.verdict != Verdict::passed) {
+      worst.reason = base::join("layer ", layer, ": ", worst.reason);
+      return worst;
+    }
+  }
+  if (Status s = workspace->check_guards(); !s.ok()) return failed(s.text());
+  return worst;
+}
+
+/// The steps before the last token of every request: what a decode loop plans.
+Step all_but_last(const Case& one) {
+  Step step{.form = one.form};
+  for (std::size_t i = 0; i < one.requests.size(); ++i)
+    step.parts.push_back({.request = static_cast<std::int32_t>(i), .num_rows = 1});
+  return step;
+}
+
+Step last_rows(const Case& one) {
+  Step step = all_but_last(one);
+  for (Step::Part& part : step.parts)
+    part.first_row = one.requests[static_cast<std::size_t>(part.request)].qo_len - 1;
+  return step;
+}
+
+Outcome refresh_equals_fresh(const Subject& subject, const Case& one) {
+  // Planned for the longest keys, refreshed to every earlier length and back.
+  auto scene = set_up(subject, one);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  Stage& stage = *scene->stage;
+  const Stream stream = stage.memory().stream();
+  Step step = last_rows(one);
+  step.form = BatchForm::decode;
+  auto planned = stage.prepare(step);
+  if (!planned.ok()) return failed(planned.status().text());
+  auto workspace = stage.workspace(*scene->backend, (*planned)->batch);
+  if (!workspace.ok()) return failed(workspace.status().text());
+  auto plan = scene->backend->plan((*planned)->batch, workspace->view, stream);
+  if (!plan.ok()) return outcome_of(plan.status(), one);
+
+  Answer answer = stage.blank_answer();
+  const std::int32_t rows = one.requests[0].qo_len;
+  for (std::int32_t row = rows - 1; row >= 0; --row) {
+    for (Step::Part& part : step.parts) part.first_row = row;
+    auto prepared = stage.prepare(step);
+    if (!prepared.ok()) return failed(prepared.status().text());
+    if (Status s = scene->backend->refresh(**plan, (*prepared)->batch, stream); !s.ok())
+      return outcome_of(s, one);
+    if (Status s = scene->backend->run(**plan, (*prepared)->call, stream); !s.ok())
+      return outcome_of(s, one);
+    if (Status s = stage.collect(**prepared, answer); !s.ok()) return failed(s.text());
+  }
+  if (Status s = workspace->check_guards(); !s.ok()) return failed(s.text());
+  return against_reference(subject, *scene->problem, answer);
+}
+
+Outcome workspace_exact(const Subject& subject, const Case& one) {
+  auto scene = set_up(subject, one);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  Stage& stage = *scene->stage;
+  Answer answer = stage.blank_answer();
+  if (Status s = stage.execute(*scene->backend, whole_step(one), answer); !s.ok())
+    return outcome_of(s, one);
+  auto prepared = stage.prepare(whole_step(one));
+  if (!prepared.ok()) return failed(prepared.status().text());
+  auto enough = stage.workspace(*scene->backend, (*prepared)->batch);
+  if (!enough.ok()) return failed(enough.status().text());
+  if (enough->view.device_bytes > 0) {
+    auto less = stage.workspace(*scene->backend, (*prepared)->batch, 1);
+    if (!less.ok()) return failed(less.status().text());
+    const auto plan = scene->backend->plan((*prepared)->batch, less->view, stage.memory().stream());
+    if (plan.ok())
+      return failed(
+          base::join("a workspace one byte short of ", enough->view.device_bytes, " was accepted"));
+    if (Status s = less->check_guards(); !s.ok()) return failed(s.text());
+  }
+  if (enough->view.host_bytes > 0) {
+    Workspace less = enough->view;
+    --less.host_bytes;
+    if (scene->backend->plan((*prepared)->batch, less, stage.memory().stream()).ok())
+      return failed("a host workspace one byte short was accepted");
+  }
+  return against_reference(subject, *scene->problem, answer);
+}
+
+Outcome neighbours_do_not_matter(const Subject& subject, const Case& one) {
+  auto scene = set_up(subject, one);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  Stage& stage = *scene->stage;
+  Answer together = stage.blank_answer();
+  if (Status s = stage.execute(*scene->backend, whole_step(one), together); !s.ok())
+    return outcome_of(s, one);
+  Answer alone = stage.blank_answer();
+  for (const Step::Part& part : whole_step(one).parts)
+    if (Status s = stage.execute(*scene->backend, {.form = one.form, .parts = {part}}, alone);
+        !s.ok())
+      return outcome_of(s, one);
+  if (one.exercises.has(Feature::batch_invariant))
+    if (Outcome o = compare_bits(*scene->problem, alone, together); o.verdict != Verdict::passed)
+      return o;
+  return compare(*scene->problem, alone, together);
+}
+
+/// The first `cut` keys, seen by every query, apart from the rest.
+Outcome parts_merge(const Subject& subject, const Case& one) {
+  const std::int32_t cut = one.requests[0].kv_len - one.requests[0].qo_len;
+  Case prefix = one;
+  prefix.spec.causal = false;
+  prefix.spec.kind = AttentionKind::cross;
+  prefix.requests[0].kv_len = cut;
+  Case suffix = one;
+  suffix.requests[0].kv_len = one.requests[0].qo_len;
+
+  // Both parts take their values from the whole problem.
+  const Problem whole = make_problem(one);
+  Answer parts[2];
+  for (int part = 0; part < 2; ++part) {
+    const Case& mine = part == 0 ? prefix : suffix;
+    auto backend = subject.make(context_of(subject, mine));
+    if (!backend.ok()) return outcome_of(backend.status(), one);
+    Problem problem = make_problem(mine);
+    const auto slice = [&](const std::vector<char>& rows) {
+      const auto row = rows.size() / static_cast<std::size_t>(one.requests[0].kv_len);
+      const auto begin = part == 0 ? 0 : static_cast<std::size_t>(cut) * row;
+      const auto length = static_cast<std::size_t>(mine.requests[0].kv_len) * row;
+      return std::vector<char>(rows.begin() + static_cast<std::ptrdiff_t>(begin),
+                               rows.begin() + static_cast<std::ptrdiff_t>(begin + length));
+    };
+    problem.q = whole.q;
+    problem.k = slice(whole.k);
+    if (!whole.v.empty()) problem.v = slice(whole.v);
+    auto stage = Stage::make(subject, mine, problem);
+    if (!stage.ok()) return failed(stage.status().text());
+    parts[part] = (*stage)->blank_answer();
+    if (Status s = (*stage)->execute(**backend, whole_step(mine), parts[part]); !s.ok())
+      return outcome_of(s, one);
+  }
+  Answer merged = parts[0];
+  const auto width = static_cast<std::size_t>(one.spec.head_dim_vo);
+  for (std::size_t row = 0; row < merged.lse.size(); ++row) {
+    const auto w = attention::merge_weights(parts[0].lse[row], parts[1].lse[row]);
+    merged.lse[row] = w.lse;
+    for (std::size_t d = row * width; d < (row + 1) * width; ++d)
+      merged.o[d] = w.a * parts[0].o[d] + w.b * parts[1].o[d];
+  }
+  return against_reference(subject, whole, merged);
+}
+
+Outcome append_then_run(const Subject& subject, const Case& one) {
+  auto scene = set_up(subject, one, {.empty_cache = true});
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  Stage& stage = *scene->stage;
+  const Stream stream = stage.memory().stream();
+  // The new keys' dtype holds every stored value: the query's own where it does, else fp32.
+  const AttentionSpec& spec = one.spec;
+  const bool exact = !spec.kv_scales && (spec.kv_dtype == spec.q_dtype ||
+                                         size_of(spec.kv_dtype) < size_of(spec.q_dtype));
+  const DType dtype = exact ? spec.q_dtype : DType::f32;
+  const Step step = whole_step(one);
+  const auto before = stage.pool_bytes();
+  if (!before.ok()) return failed(before.status().text());
+  auto appended = stage.prepare_append(step, dtype);
+  if (!appended.ok()) return failed(appended.status().text());
+  if (Status s = scene->backend->append_kv((*appended)->call, stream); !s.ok())
+    return outcome_of(s, one);
+  if (Status s = stage.memory().synchronize(); !s.ok()) return failed(s.text());
+  const auto after = stage.pool_bytes();
+  if (!after.ok()) return failed(after.status().text());
+
+  // Where keys went, the bytes are the problem's own; everywhere else nothing changed.
+  const bool slice = scene->problem->v.empty();
+  std::size_t written = 0;
+  for (std::size_t i = 0; i < one.requests.size(); ++i) {
+    for (std::int32_t j = 0; j < one.requests[i].kv_len; ++j) {
+      for (const bool values : {false, true}) {
+        if (values && slice) continue;
+        const std::vector<char>& rows = values ? scene->problem->v : scene->problem->k;
+        const auto row = rows.size() / static_cast<std::size_t>(scene->problem->num_keys());
+        const auto stored = stage.stored_rows(static_cast<std::int32_t>(i), j, values);
+        if (!stored.ok()) return failed(stored.status().text());
+        const char* want =
+            rows.data() + static_cast<std::size_t>(scene->problem->first_key[i] + j) * row;
+        if (stored->size() != row || std::memcmp(stored->data(), want, row) != 0)
+          return failed(base::join("request ", i, ", token ", j, ": the stored ",
+                                   values ? "value" : "key", " is not what was appended"));
+        written += row;
+      }
+    }
+  }
+  std::size_t changed = 0;
+  for (std::size_t b = 0; b < before->size(); ++b) changed += (*before)[b] != (*after)[b] ? 1 : 0;
+  if (changed > written)
+    return failed(base::join("append_kv changed ", changed, " bytes, its keys are ", written));
+  Answer answer = stage.blank_answer();
+  if (Status s = stage.execute(*scene->backend, step, answer); !s.ok()) return outcome_of(s, one);
+  return against_reference(subject, *scene->problem, answer);
+}
+
+Outcome cascade_equals_flat(const Subject& subject, const Case& one) {
+  // All requests share the leading pages of the first: they need its keys there too.
+  constexpr std::int32_t kSharedPages = 2;
+  Problem problem = make_problem(one);
+  const auto share = [&](std::vector<char>& rows) {
+    if (rows.empty()) return;
+    const auto row = rows.size() / static_cast<std::size_t>(problem.num_keys());
+    const auto length = static_cast<std::size_t>(kSharedPages * one.page_size) * row;
+    for (std::size_t i = 1; i < one.requests.size(); ++i)
+      std::memcpy(rows.data() + static_cast<std::size_t>(problem.first_key[i]) * row, rows.data(),
+                  length);
+  };
+  share(problem.k);
+  share(problem.v);
+  auto backend = subject.make(context_of(subject, one));
+  if (!backend.ok()) return outcome_of(backend.status(), one);
+  auto stage = Stage::make(subject, one, problem, {.shared_pages = kSharedPages});
+  if (!stage.ok()) return failed(stage.status().text());
+  Answer answer = (*stage)->blank_answer();
+  if (Status s = (*stage)->execute(**backend, whole_step(one), answer); !s.ok())
+    return outcome_of(s, one);
+  return against_reference(subject, problem, answer);
+}
+
+Outcome huge_pool(const Subject& subject, const Case& one) {
+  Answer answer;
+  Problem problem;
+  constexpr std::int64_t kElements = (std::int64_t{1} << 32) + (std::int64_t{1} << 24);
+  if (Outcome o = run_whole(subject, one, {.huge_elements = kElements}, answer, problem);
+      o.verdict != Verdict::passed)
+    return o;
+  return against_reference(subject, problem, answer);
+}
+
+Outcome refuses_hostile_input(const Subject& subject, const Case& one) {
+  auto scene = set_up(subject, one);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  Stage& stage = *scene->stage;
+  const Stream stream = stage.memory().stream();
+  auto prepared = stage.prepare(whole_step(one));
+  if (!prepared.ok()) return failed(prepared.status().text());
+  Prepared& p = **prepared;
+  auto workspace = stage.workspace(*scene->backend, p.batch);
+  if (!workspace.ok()) return failed(workspace.status().text());
+  Backend& backend = *scene->backend;
+
+  const auto plan_of = [&](const BatchView& batch) {
+    return backend.plan(batch, workspace->view, stream);
+  };
+  std::string accepted;
+  const auto expect_no_plan = [&](std::string_view what, const BatchView& batch) {
+    if (plan_of(batch).ok()) accepted += base::join(accepted.empty() ? "" : ", ", what);
+  };
+  const auto changed = [](std::vector<std::int32_t> values, std::size_t at, std::int32_t to) {
+    values[at] = to;
+    return values;
+  };
+  const auto qo_falls = changed(p.qo_indptr, 1, p.qo_indptr.back() + 5);
+  const auto qo_starts = changed(p.qo_indptr, 0, 1);
+  const auto kv_falls = changed(p.kv_indptr, 1, p.kv_indptr.back() + 5);
+  const auto kv_negative = changed(p.kv_indptr, 0, -1);
+  const auto id_negative = changed(p.kv_indices, 0, -1);
+  const auto last_zero = changed(p.kv_last_page_len, 0, 0);
+  const auto last_long = changed(p.kv_last_page_len, 0, one.page_size + 1);
+  BatchView b = p.batch;
+  b.qo_indptr = qo_falls;
+  expect_no_plan("a falling qo_indptr", b);
+  b.qo_indptr = qo_starts;
+  expect_no_plan("a qo_indptr that does not start at 0", b);
+  b = p.batch;
+  b.kv_indptr = kv_falls;
+  expect_no_plan("a falling kv_indptr", b);
+  b.kv_indptr = kv_negative;
+  expect_no_plan("a negative kv_indptr", b);
+  b.kv_indptr = p.batch.kv_indptr.first(p.kv_indptr.size() - 1);
+  expect_no_plan("a short kv_indptr", b);
+  b = p.batch;
+  b.kv_indices = p.batch.kv_indices.first(p.kv_indices.size() - 1);
+  expect_no_plan("short kv_indices", b);
+  b.kv_indices = id_negative;
+  expect_no_plan("a negative page id", b);
+  b = p.batch;
+  b.kv_last_page_len = last_zero;
+  expect_no_plan("a kv_last_page_len of 0", b);
+  b.kv_last_page_len = last_long;
+  expect_no_plan("a kv_last_page_len beyond the page", b);
+  b = p.batch;
+  b.page_size = one.page_size + 1;
+  expect_no_plan("another page_size", b);
+  b = p.batch;
+  const std::vector<std::uint8_t> bits(1);
+  b.custom_mask = bits;
+  expect_no_plan("a mask the spec does not ask for", b);
+
+  auto plan = plan_of(p.batch);
+  if (!plan.ok()) return outcome_of(plan.status(), one);
+  const auto expect_no_run = [&](std::string_view what, const LayerCall& call) {
+    if (backend.run(**plan, call, stream).ok())
+      accepted += base::join(accepted.empty() ? "" : ", ", what);
+  };
+  const auto* some_floats = reinterpret_cast<const float*>(p.q.data());
+  const auto with = [&](auto change) {
+    LayerCall call = p.call;
+    change(call);
+    return call;
+  };
+  expect_no_run("q of another shape", with([](LayerCall& c) { --c.q.shape[0]; }));
+  expect_no_run("q of another dtype", with([](LayerCall& c) { c.q.dtype = DType::f64; }));
+  expect_no_run("q without memory", with([](LayerCall& c) { c.q.data = nullptr; }));
+  expect_no_run("q with an inner stride", with([](LayerCall& c) { c.q.stride[2] = 2; }));
+  expect_no_run("o of another shape", with([](LayerCall& c) { ++c.o.shape[1]; }));
+  expect_no_run("o that overlaps itself", with([](LayerCall& c) { c.o.stride[0] = 0; }));
+  expect_no_run("a cache without the named page",
+                with([](LayerCall& c) { c.k_cache.shape[0] = c.v_cache.shape[0] = 0; }));
+  expect_no_run("a cache of another dtype",
+                with([](LayerCall& c) { c.k_cache.dtype = DType::i64; }));
+  expect_no_run("sinks the spec does not ask for",
+                with([&](LayerCall& c) { c.sinks = some_floats; }));
+  expect_no_run("slopes the spec does not ask for",
+                with([&](LayerCall& c) { c.alibi_slopes = some_floats; }));
+  expect_no_run("scales the spec does not ask for",
+                with([](LayerCall& c) { c.k_scale = c.v_scale = 2.0f; }));
+  expect_no_run("a scale of zero", with([](LayerCall& c) { c.k_scale = c.v_scale = 0.0f; }));
+
+  const auto o = p.o.download();
+  if (!o.ok()) return failed(o.status().text());
+  if (std::any_of(o->begin(), o->end(), [](char x) { return x != static_cast<char>(0xff); }))
+    return failed("a refused run wrote into o");
+  if (!accepted.empty()) return failed(base::join("accepted: ", accepted));
+  return {};
+}
+
+Outcome graph_replay(const Subject& subject, const Case& one) {
+  auto scene = set_up(subject, one);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  Stage& stage = *scene->stage;
+  Step step = last_rows(one);
+  step.form = BatchForm::decode;
+  auto planned = stage.prepare(step);
+  if (!planned.ok()) return failed(planned.status().text());
+  auto workspace = stage.workspace(*scene->backend, (*planned)->batch);
+  if (!workspace.ok()) return failed(workspace.status().text());
+  auto plan = scene->backend->plan((*planned)->batch, workspace->view, stage.memory().stream());
+  if (!plan.ok()) return outcome_of(plan.status(), one);
+  auto recording = stage.memory().record(
+      [&](Stream stream) { return scene->backend->run(**plan, (*planned)->call, stream); });
+  if (!recording.ok()) return outcome_of(recording.status(), one);
+
+  // The recorded addresses get each earlier row's query in turn.
+  Answer answer = stage.blank_answer();
+  for (std::int32_t row = one.requests[0].qo_len - 1; row >= 0; --row) {
+    for (Step::Part& part : step.parts) part.first_row = row;
+    auto prepared = stage.prepare(step);
+    if (!prepared.ok()) return failed(prepared.status().text());
+    const auto q = (*prepared)->q.download();
+    if (!q.ok()) return failed(q.status().text());
+    if (Status s = (*planned)->q.upload(*q); !s.ok()) return failed(s.text());
+    if (Status s = stage.blank(**planned); !s.ok()) return failed(s.text());
+    if (Status s = scene->backend->refresh(**plan, (*prepared)->batch, stage.memory().stream());
+        !s.ok())
+      return outcome_of(s, one);
+    if (Status s = (*recording)->replay(); !s.ok()) return failed(s.text());
+    (*planned)->step = step;
+    if (Status s = stage.collect(**planned, answer); !s.ok()) return failed(s.text());
+  }
+  if (Status s = workspace->check_guards(); !s.ok()) return failed(s.text());
+  return against_reference(subject, *scene->problem, answer);
+}
+
+}  // namespace
+
+const Property kMatchesReference{"matches_reference", matches_reference};
+const Property kPagesPermuted{"pages_permuted", pages_permuted};
+const Property kDeterministic{"deterministic", deterministic};
+const Property kChunkedEqualsWhole{"chunked_equals_whole", chunked_equals_whole};
+const Property kPrefillEqualsDecodes{"prefill_equals_decodes", prefill_equals_decodes};
+const Property kPlanServesLayers{"plan_serves_layers", plan_serves_layers};
+const Property kRefreshEqualsFresh{"refresh_equals_fresh", refresh_equals_fresh};
+const Property kWorkspaceExact{"workspace_exact", workspace_exact};
+const Property kNeighboursDoNotMatter{"neighbours_do_not_matter", neighbours_do_not_matter};
+const Property kPartsMerge{"parts_merge", parts_merge};
+const Property kAppendThenRun{"append_then_run", append_then_run};
+const Property kCascadeEqualsFlat{"cascade_equals_flat", cascade_equals_flat};
+const Property kHugePool{"huge_pool", huge_pool};
+const Property kRefusesHostileInput{"refuses_hostile_input", refuses_hostile_input};
+const Property kGraphReplay{"graph_replay", graph_replay};
+
+}  // namespace attune::conformance

@@ -1,0 +1,114 @@
+// A stage: a problem placed in a subject's memory, run step by step (layer conformance).
+//
+// Pages are shuffled over a pool twice as large; every byte that must not be read holds garbage,
+// NaN in the float formats; tensors and workspaces lie between guards.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "conformance/case.hpp"
+#include "conformance/problem.hpp"
+
+namespace attune::conformance {
+
+struct StageOptions {
+  std::uint64_t page_seed = 1;     ///< which pages a request gets
+  unsigned char garbage = 0xff;    ///< in every slot that holds no key
+  bool empty_cache = false;        ///< append_kv will fill it
+  std::int64_t huge_elements = 0;  ///< the pool spans this many elements, mostly untouched
+  std::int32_t shared_pages = 0;   ///< leading pages that all requests have in common
+};
+
+/// Some rows of some requests, as one batch. A request's keys end with its last row's own.
+struct Step {
+  struct Part {
+    std::int32_t request = 0;
+    std::int32_t first_row = 0;
+    std::int32_t num_rows = 0;
+  };
+  BatchForm form = BatchForm::extend;
+  std::vector<Part> parts{};
+};
+[[nodiscard]] Step whole_step(const Case& one);
+
+/// A step's index arrays and device tensors.
+struct Prepared {
+  Step step;
+  std::vector<std::int32_t> qo_indptr, kv_indptr, kv_indices, kv_last_page_len;
+  std::vector<std::int64_t> kv_offset, mask_indptr;
+  std::vector<std::uint8_t> mask;
+  std::vector<PrefixGroup> groups;
+  BatchView batch;
+  GuardedMemory q, o, lse, k, v;
+  LayerCall call;
+};
+
+/// A backend's workspace, of exactly the size it asked for. Does not outlive its stage.
+struct StagedWorkspace {
+  GuardedMemory device;
+  GuardedMemory host;
+  Workspace view;
+  [[nodiscard]] Status check_guards() const;
+};
+
+class Stage {
+ public:
+  static Result<std::unique_ptr<Stage>> make(const Subject& subject, const Case& one,
+                                             const Problem& problem,
+                                             const StageOptions& options = {});
+
+  [[nodiscard]] Result<std::unique_ptr<Prepared>> prepare(const Step& step);
+  /// `less`: bytes withheld.
+  [[nodiscard]] Result<StagedWorkspace> workspace(const Backend& backend, const BatchView& batch,
+                                                  std::size_t less = 0);
+  [[nodiscard]] Result<StagedWorkspace> workspace(const WorkspaceSize& size, std::size_t less = 0);
+
+  /// Puts NaN back over o and lse.
+  Status blank(Prepared& prepared);
+  /// Reads o and lse into the rows of `answer`; fails when a guard or a gap between rows changed.
+  Status collect(const Prepared& prepared, Answer& answer);
+  /// plan, run, collect.
+  Status execute(Backend& backend, const Step& step, Answer& answer);
+
+  /// New keys of a step as append_kv wants them, in `dtype`: fills k, v and slot_mapping.
+  struct Appended {
+    GuardedMemory k, v, slots;
+    LayerCall call;
+  };
+  [[nodiscard]] Result<std::unique_ptr<Appended>> prepare_append(const Step& step, DType dtype);
+  /// The stored bytes of key `j` of a request, read back through the cache's strides.
+  [[nodiscard]] Result<std::vector<char>> stored_rows(std::int32_t request, std::int32_t j,
+                                                      bool values);
+  /// Everything in the pools, to see what changed.
+  [[nodiscard]] Result<std::vector<char>> pool_bytes();
+
+  [[nodiscard]] Answer blank_answer() const;
+  [[nodiscard]] DeviceMemory& memory() { return *subject_.memory; }
+
+ private:
+  Stage(const Subject& subject, const Case& one, const Problem& problem)
+      : subject_(subject), case_(one), problem_(problem) {}
+  Status place(const StageOptions& options);
+  Status upload_tables();
+  [[nodiscard]] std::int64_t row_offset(bool values, std::int64_t page, std::int64_t place,
+                                        std::int64_t head) const;
+  void fill_ragged(Prepared& p);
+  void fill_paged(Prepared& p);
+
+  const Subject& subject_;
+  const Case& case_;
+  const Problem& problem_;
+  std::unique_ptr<DeviceMemory> host_ = host_memory();
+  GuardedMemory pool_;  ///< K and V pages
+  void* sparse_pool_ = nullptr;
+  std::shared_ptr<void> sparse_owner_;
+  std::vector<std::vector<std::int32_t>> pages_;  ///< of each request
+  GuardedMemory sinks_, slopes_, k_scales_, v_scales_;
+  LayerCall base_call_;
+  std::int32_t shared_pages_ = 0;
+};
+
+}  // namespace attune::conformance

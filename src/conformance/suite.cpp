@@ -1,0 +1,131 @@
+#include "conformance/suite.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "base/join.hpp"
+#include "conformance/cases.hpp"
+
+namespace attune::conformance {
+namespace {
+
+bool selected(const Case& one, const SuiteOptions& options) {
+  return (options.full || one.smoke) && glob_match(options.match, one.name);
+}
+
+class Tally {
+ public:
+  explicit Tally(std::string backend) : backend_(std::move(backend)) {}
+
+  void declare(const std::string& word) { row(word); }
+  void exercise(const std::string& word) { ++row(word).exercised; }
+  void skip(const std::string& word, const std::string& reason) {
+    ++row(word).skipped;
+    row(word).reason = reason;
+  }
+  [[nodiscard]] std::vector<CapabilityResult> results() const {
+    std::vector<CapabilityResult> all;
+    for (const auto& [word, result] : rows_) all.push_back(result);
+    return all;
+  }
+
+ private:
+  CapabilityResult& row(const std::string& word) {
+    return rows_.try_emplace(word, CapabilityResult{.backend = backend_, .capability = word})
+        .first->second;
+  }
+  std::string backend_;
+  std::map<std::string, CapabilityResult> rows_;
+};
+
+}  // namespace
+
+bool glob_match(std::string_view pattern, std::string_view text) {
+  std::size_t p = 0;
+  std::size_t t = 0;
+  std::size_t star = std::string_view::npos;
+  std::size_t resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = t;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+int SuiteReport::count(Verdict verdict) const {
+  return static_cast<int>(std::count_if(cases.begin(), cases.end(), [&](const CaseResult& r) {
+    return r.outcome.verdict == verdict;
+  }));
+}
+
+SuiteReport run_suite(const Subject& subject, const SuiteOptions& options,
+                      const Progress& progress) {
+  SuiteReport report;
+  const std::string backend(subject.descriptor->name);
+  Tally tally(backend);
+  const auto record = [&](CaseResult result) {
+    if (progress) progress(result);
+    report.cases.push_back(std::move(result));
+  };
+  for (const Capability& row : subject.descriptor->capabilities) {
+    const std::string unfit = hardware_reason(row, subject.device);
+    for (const std::string& word : declared_by(row)) {
+      if (unfit.empty()) {
+        tally.declare(word);
+      } else {
+        tally.skip(word, unfit);
+      }
+    }
+    if (!unfit.empty()) continue;
+    for (const Case& one : make_cases(subject, row)) {
+      if (!selected(one, options)) continue;
+      const auto start = std::chrono::steady_clock::now();
+      Outcome outcome = one.property->check(subject, one);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      for (const std::string& word : exercised_by(one, row)) {
+        if (outcome.verdict == Verdict::skipped) {
+          tally.skip(word, outcome.reason);
+        } else {
+          tally.exercise(word);
+        }
+      }
+      record({.name = one.name,
+              .backend = backend,
+              .outcome = std::move(outcome),
+              .seconds = took.count()});
+    }
+  }
+  report.capabilities = tally.results();
+  if (options.match == "*" && options.full) {
+    for (const CapabilityResult& c : report.capabilities)
+      if (c.exercised == 0 && c.skipped == 0)
+        record({.name = base::join("declared/", c.capability),
+                .backend = backend,
+                .outcome = failed("declared, but no case exercises it")});
+  }
+  return report;
+}
+
+std::vector<std::string> case_names(const Subject& subject, const SuiteOptions& options) {
+  std::vector<std::string> names;
+  for (const Capability& row : subject.descriptor->capabilities) {
+    if (!hardware_reason(row, subject.device).empty()) continue;
+    for (const Case& one : make_cases(subject, row))
+      if (selected(one, options)) names.push_back(one.name);
+  }
+  return names;
+}
+
+}  // namespace attune::conformance

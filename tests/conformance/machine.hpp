@@ -1,0 +1,33 @@
+// This machine as the suite's subject.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+
+#include "conformance/suite.hpp"
+#include "device/thread_pool.hpp"
+
+namespace attune::conformance {
+
+class Machine {
+ public:
+  Machine() : device_(cpu_device()), memory_(host_memory()) {
+    auto pool = device::ThreadPool::make({.num_threads = std::max(2, device_.num_units)});
+    require(pool.ok(), "a pool of threads");
+    pool_ = std::move(*pool);
+  }
+  [[nodiscard]] Subject subject(const BackendDescriptor& descriptor, BackendFactory make) const {
+    return {.descriptor = &descriptor,
+            .make = make,
+            .device = device_,
+            .executor = pool_.get(),
+            .memory = memory_.get()};
+  }
+
+ private:
+  DeviceInfo device_;
+  std::unique_ptr<DeviceMemory> memory_;
+  std::unique_ptr<device::ThreadPool> pool_;
+};
+
+}  // namespace attune::conformance

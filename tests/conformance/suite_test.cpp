@@ -1,0 +1,87 @@
+// The suite over the backends of this build: smoke runs and full runs, cut so that each stays
+// short.
+#include "conformance/suite.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <set>
+#include <string>
+
+#include "backends/reference/descriptor.hpp"
+#include "conformance/cases.hpp"
+#include "machine.hpp"
+
+namespace attune::conformance {
+namespace {
+
+struct Built {
+  const BackendDescriptor* descriptor;
+  BackendFactory make;
+};
+
+class EveryBackend : public ::testing::TestWithParam<Built> {
+ protected:
+  void expect_all_pass(const SuiteOptions& options) const {
+    const SuiteReport report =
+        run_suite(machine_.subject(*GetParam().descriptor, GetParam().make), options);
+    double total = 0.0;
+    CaseResult slowest;
+    for (const CaseResult& r : report.cases) {
+      EXPECT_NE(r.outcome.verdict, Verdict::failed) << r.name << ": " << r.outcome.reason;
+      total += r.seconds;
+      if (r.seconds > slowest.seconds) slowest = r;
+    }
+    std::printf("%d passed, %d failed, %d skipped in %.1f s; slowest %.2f s: %s\n",
+                report.count(Verdict::passed), report.count(Verdict::failed),
+                report.count(Verdict::skipped), total, slowest.seconds, slowest.name.c_str());
+    EXPECT_FALSE(report.cases.empty());
+  }
+
+ private:
+  Machine machine_;
+};
+
+TEST_P(EveryBackend, Smoke) { expect_all_pass({}); }
+TEST_P(EveryBackend, FullGqaDecode) { expect_all_pass({.full = true, .match = "gqa/decode/*"}); }
+TEST_P(EveryBackend, FullGqaPrefill) { expect_all_pass({.full = true, .match = "gqa/prefill/*"}); }
+TEST_P(EveryBackend, FullMla) { expect_all_pass({.full = true, .match = "mla/*"}); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Conformance, EveryBackend,
+    ::testing::Values(Built{&backends::reference::kDescriptor, backends::reference::kMake}),
+    [](const auto& built) { return std::string(built.param.descriptor->name); });
+
+TEST(Suite, NamesAreUniqueAndReadable) {
+  const Machine machine;
+  const auto names =
+      case_names(machine.subject(backends::reference::kDescriptor, backends::reference::kMake),
+                 {.full = true});
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
+  EXPECT_THAT(names, ::testing::Contains(
+                         ::testing::StartsWith("gqa/decode/bf16/hd128/gqa4/page16/b6x333")));
+}
+
+TEST(Suite, EveryDeclaredWordIsReachedByACase) {
+  const Machine machine;
+  const Subject subject =
+      machine.subject(backends::reference::kDescriptor, backends::reference::kMake);
+  for (const Capability& row : backends::reference::kDescriptor.capabilities) {
+    std::set<std::string> open = declared_by(row);
+    for (const Case& one : make_cases(subject, row))
+      for (const std::string& word : exercised_by(one, row)) open.erase(word);
+    EXPECT_THAT(open, ::testing::IsEmpty());
+  }
+}
+
+TEST(Suite, GlobsMatchWholeNames) {
+  EXPECT_TRUE(glob_match("*", ""));
+  EXPECT_TRUE(glob_match("gqa/*/hd128/*", "gqa/decode/bf16/hd128/gqa4/page16"));
+  EXPECT_TRUE(glob_match("*page1?*", "gqa/page16/x"));
+  EXPECT_FALSE(glob_match("gqa/decode", "gqa/decode/bf16"));
+  EXPECT_FALSE(glob_match("mla/*", "gqa/decode"));
+}
+
+}  // namespace
+}  // namespace attune::conformance
