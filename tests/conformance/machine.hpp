@@ -11,7 +11,7 @@ namespace attune::conformance {
 
 class Machine {
  public:
-  Machine() : device_(cpu_device()), memory_(host_memory()) {
+  explicit Machine(CpuIsa cap = CpuIsa::amx) : device_(cpu_device(cap)), memory_(host_memory()) {
     auto pool = device::ThreadPool::make({.num_threads = std::max(2, device_.num_units)});
     require(pool.ok(), "a pool of threads");
     pool_ = std::move(*pool);

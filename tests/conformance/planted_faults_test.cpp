@@ -112,7 +112,8 @@ TEST(PlantedFaults, AreAllFound) {
               HasSubstr("tolerance"));
   EXPECT_THAT(failures_with(Fault::writes_behind_o, "gqa/*tails*"),
               HasSubstr("behind o were overwritten"));
-  EXPECT_THAT(failures_with(Fault::leaves_empty_rows, "gqa/*one_key_each*"), HasSubstr("nan, want 0.0"));
+  EXPECT_THAT(failures_with(Fault::leaves_empty_rows, "gqa/*one_key_each*"),
+              HasSubstr("nan, want 0.0"));
   EXPECT_THAT(failures_with(Fault::workspace_has_slack, "gqa/*workspace_exact"),
               HasSubstr("was accepted"));
   EXPECT_THAT(failures_with(Fault::writes_into_the_cache, "gqa/*tails*"),

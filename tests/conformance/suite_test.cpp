@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "backends/cpu/descriptor.hpp"
 #include "backends/reference/descriptor.hpp"
 #include "conformance/cases.hpp"
 #include "machine.hpp"
@@ -17,8 +18,10 @@ namespace attune::conformance {
 namespace {
 
 struct Built {
+  std::string_view label;
   const BackendDescriptor* descriptor;
   BackendFactory make;
+  CpuIsa cap = CpuIsa::amx;  ///< as --force-isa
 };
 
 class EveryBackend : public ::testing::TestWithParam<Built> {
@@ -40,7 +43,7 @@ class EveryBackend : public ::testing::TestWithParam<Built> {
   }
 
  private:
-  Machine machine_;
+  Machine machine_{GetParam().cap};
 };
 
 TEST_P(EveryBackend, Smoke) { expect_all_pass({}); }
@@ -48,10 +51,16 @@ TEST_P(EveryBackend, FullGqaDecode) { expect_all_pass({.full = true, .match = "g
 TEST_P(EveryBackend, FullGqaPrefill) { expect_all_pass({.full = true, .match = "gqa/prefill/*"}); }
 TEST_P(EveryBackend, FullMla) { expect_all_pass({.full = true, .match = "mla/*"}); }
 
-INSTANTIATE_TEST_SUITE_P(
-    Conformance, EveryBackend,
-    ::testing::Values(Built{&backends::reference::kDescriptor, backends::reference::kMake}),
-    [](const auto& built) { return std::string(built.param.descriptor->name); });
+constexpr Built kBuilt[] = {
+    {"reference", &backends::reference::kDescriptor, backends::reference::kMake},
+    {"cpu", &backends::cpu::kDescriptor, backends::cpu::kMake},
+    {"cpu_avx512", &backends::cpu::kDescriptor, backends::cpu::kMake, CpuIsa::avx512},
+    {"cpu_avx2", &backends::cpu::kDescriptor, backends::cpu::kMake, CpuIsa::avx2},
+    {"cpu_scalar", &backends::cpu::kDescriptor, backends::cpu::kMake, CpuIsa::scalar},
+};
+
+INSTANTIATE_TEST_SUITE_P(Conformance, EveryBackend, ::testing::ValuesIn(kBuilt),
+                         [](const auto& built) { return std::string(built.param.label); });
 
 TEST(Suite, NamesAreUniqueAndReadable) {
   const Machine machine;
