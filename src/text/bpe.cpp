@@ -35,8 +35,8 @@ class Bpe final : public SubwordModel {
 
   Status encode(std::string_view piece, std::vector<TokenId>& out) const override {
     if (options_.ignore_merges) {
-      const auto whole = options_.byte_level ? vocabulary().id_of(to_byte_alphabet(piece))
-                                             : vocabulary().id_of(piece);
+      const auto whole = options_.byte_level ? vocabulary().id_in_text(to_byte_alphabet(piece))
+                                             : vocabulary().id_in_text(piece);
       if (whole) {
         out.push_back(*whole);
         return {};

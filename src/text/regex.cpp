@@ -13,7 +13,6 @@ namespace {
 
 // Far above what a real pattern needs on megabytes of text, and a fraction of a second's work.
 constexpr std::uint32_t kMatchLimit = 20'000'000;
-constexpr std::size_t kJitStackBytes = 1 << 20;
 constexpr std::uint32_t kHeapLimitKib = 256 << 10;
 
 template <auto Free>
@@ -34,7 +33,7 @@ std::string error_text(int code) {
 
 struct Regex::Code {
   std::unique_ptr<pcre2_code, Deleter<pcre2_code_free>> pcre;
-  std::string pattern;
+  std::string pattern;  ///< the text itself where there is no pcre
 };
 
 Result<Regex> Regex::compile(std::string_view pattern) {
@@ -61,11 +60,16 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   return Regex(std::move(code));
 }
 
+Regex Regex::literal(std::string_view text) {
+  auto code = std::make_shared<Code>();
+  code->pattern = std::string(text);
+  return Regex(std::move(code));
+}
+
 struct Regex::Matcher::State {
   std::shared_ptr<const Code> code;
   std::unique_ptr<pcre2_match_data, Deleter<pcre2_match_data_free>> data;
   std::unique_ptr<pcre2_match_context, Deleter<pcre2_match_context_free>> context;
-  std::unique_ptr<pcre2_jit_stack, Deleter<pcre2_jit_stack_free>> stack;
   std::string_view subject;
   std::size_t at = 0;
   std::size_t last_end = std::string_view::npos;
@@ -74,8 +78,8 @@ struct Regex::Matcher::State {
     return pcre2_match(code->pcre.get(), reinterpret_cast<PCRE2_SPTR>(subject.data()),
                        subject.size(), at, PCRE2_NO_UTF_CHECK | options, data.get(), context.get());
   }
-  /// Machine code has a stack of fixed size; the interpreter, which has the heap, takes over when a
-  /// match outgrows it.
+  /// Machine code has 32 KiB of stack; the interpreter, which has the heap, takes over when a match
+  /// outgrows them.
   [[nodiscard]] int match() const {
     const int found = match_with(0);
     return found == PCRE2_ERROR_JIT_STACKLIMIT ? match_with(PCRE2_NO_JIT) : found;
@@ -84,12 +88,11 @@ struct Regex::Matcher::State {
 
 Regex::Matcher::Matcher(const Regex& regex) : state_(std::make_unique<State>()) {
   state_->code = regex.code_;
+  if (!state_->code->pcre) return;
   state_->data.reset(pcre2_match_data_create(1, nullptr));
   state_->context.reset(pcre2_match_context_create(nullptr));
-  state_->stack.reset(pcre2_jit_stack_create(32 << 10, kJitStackBytes, nullptr));
   pcre2_set_match_limit(state_->context.get(), kMatchLimit);
   pcre2_set_heap_limit(state_->context.get(), kHeapLimitKib);
-  if (state_->stack) pcre2_jit_stack_assign(state_->context.get(), nullptr, state_->stack.get());
 }
 
 Regex::Matcher::~Matcher() = default;
@@ -100,8 +103,18 @@ void Regex::Matcher::reset(std::string_view subject) {
   state_->last_end = std::string_view::npos;
 }
 
+std::optional<ByteRange> Regex::Matcher::next_literal() {
+  State& s = *state_;
+  const std::string& text = s.code->pattern;
+  const std::size_t begin = text.empty() ? std::string_view::npos : s.subject.find(text, s.at);
+  if (begin == std::string_view::npos) return std::nullopt;
+  s.at = begin + text.size();
+  return ByteRange{begin, s.at};
+}
+
 Result<std::optional<ByteRange>> Regex::Matcher::next() {
   State& s = *state_;
+  if (!s.code->pcre) return next_literal();
   while (s.at <= s.subject.size()) {
     const int found = s.match();
     if (found == PCRE2_ERROR_NOMATCH) break;
@@ -123,17 +136,6 @@ Result<std::optional<ByteRange>> Regex::Matcher::next() {
   }
   s.at = s.subject.size() + 1;
   return std::optional<ByteRange>();
-}
-
-std::string escape_regex(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const bool plain = static_cast<unsigned char>(c) >= 0x80 || (c >= '0' && c <= '9') ||
-                       (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == ' ' || c == '\n';
-    if (!plain) out.push_back('\\');
-    out.push_back(c);
-  }
-  return out;
 }
 
 }  // namespace attune::text

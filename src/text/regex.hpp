@@ -23,6 +23,9 @@ class Regex {
  public:
   static Result<Regex> compile(std::string_view pattern);
 
+  /// Matches `text` as it stands, by plain search; an empty text matches nowhere.
+  static Regex literal(std::string_view text);
+
   /// Walks the matches of one regex, left to right and without overlap, in any number of subjects.
   /// Holds the scratch memory, so one per thread.
   class Matcher {
@@ -40,6 +43,7 @@ class Regex {
     Result<std::optional<ByteRange>> next();
 
    private:
+    std::optional<ByteRange> next_literal();
     struct State;
     std::unique_ptr<State> state_;
   };
@@ -49,8 +53,5 @@ class Regex {
   explicit Regex(std::shared_ptr<const Code> code) : code_(std::move(code)) {}
   std::shared_ptr<const Code> code_;
 };
-
-/// `text` as a pattern that matches it literally.
-[[nodiscard]] std::string escape_regex(std::string_view text);
 
 }  // namespace attune::text

@@ -14,9 +14,9 @@ namespace {
 
 constexpr std::string_view kSpaceMark = "\u2581";
 
-Regex literal(std::string_view text) {
-  auto regex = Regex::compile(escape_regex(text));
-  require(regex.ok(), "a literal compiles");
+Regex own_pattern(std::string_view pattern) {
+  auto regex = Regex::compile(pattern);
+  require(regex.ok(), "a pattern of our own compiles");
   return std::move(*regex);
 }
 
@@ -110,6 +110,9 @@ class Reader {
     Vocabulary vocabulary(gguf_.tokens.size());
     // Backwards, so that of equal pieces the first keeps its id.
     for (TokenId id = count(); id-- > 0;) vocabulary.add(piece_of(id), id);
+    for (const AddedToken& token : parts_.added_tokens) {
+      if (token.special) vocabulary.hide(token.content);
+    }
     return vocabulary;
   }
   Vocabulary vocabulary() const {
@@ -147,8 +150,8 @@ class Reader {
   void mark_spaces(bool prefix) {
     if (prefix) parts_.normalizer.emplace_back(PrependText{std::string(kSpaceMark)});
     parts_.normalizer.emplace_back(
-        ReplaceText{.pattern = literal(" "), .content = std::string(kSpaceMark)});
-    parts_.decoder = {ReplaceInTokens{.pattern = literal(kSpaceMark), .content = " "},
+        ReplaceText{.pattern = Regex::literal(" "), .content = std::string(kSpaceMark)});
+    parts_.decoder = {ReplaceInTokens{.pattern = Regex::literal(kSpaceMark), .content = " "},
                       ReadByteTokens{}, JoinTokens{}};
     if (prefix) parts_.decoder.emplace_back(StripTokens{.content = U' ', .start = 1});
   }
@@ -161,9 +164,7 @@ class Reader {
                          "\" (tokenizer.ggml.pre) is not one that Attune knows");
     }
     for (const std::string_view pattern : pre->patterns) {
-      auto regex = Regex::compile(pattern);
-      require(regex.ok(), "a pattern of our own compiles");
-      parts_.pre_tokenizer.emplace_back(SplitAtRegex{.pattern = std::move(*regex)});
+      parts_.pre_tokenizer.emplace_back(SplitAtRegex{.pattern = own_pattern(pattern)});
     }
     if (gguf_.add_space_prefix.value_or(false)) {
       parts_.pre_tokenizer.insert(parts_.pre_tokenizer.begin(), AddPrefixSpace{});
@@ -237,10 +238,8 @@ class Reader {
       parts_.normalizer.emplace_back(std::move(*map));
     }
     if (gguf_.remove_extra_whitespaces.value_or(false)) {
-      parts_.normalizer.emplace_back(StripSpace{});
-      auto runs = Regex::compile(" {2,}");
-      require(runs.ok(), "a pattern of our own compiles");
-      parts_.normalizer.emplace_back(ReplaceText{.pattern = std::move(*runs), .content = " "});
+      parts_.normalizer.emplace_back(ReplaceText{own_pattern(R"(\A +| +\z)"), ""});
+      parts_.normalizer.emplace_back(ReplaceText{own_pattern(" {2,}"), " "});
     }
     const bool prefix = gguf_.add_space_prefix.value_or(true);
     const auto prepend = prefix ? Metaspace::Prepend::always : Metaspace::Prepend::never;
@@ -248,7 +247,6 @@ class Reader {
     parts_.decoder = {MetaspaceToSpace{.drop_first = prefix}};
     frame(gguf_.bos, gguf_.add_bos_token.value_or(false), gguf_.eos,
           gguf_.add_eos_token.value_or(true));
-    // Control tokens are no pieces of a text: out of reach by their score.
     std::vector<double> scores(gguf_.scores.begin(), gguf_.scores.end());
     return set_model(make_unigram(vocabulary(), std::move(scores), gguf_.unk, false));
   }

@@ -11,21 +11,18 @@
 namespace attune::text {
 namespace {
 
-std::vector<AddedToken> read_added_tokens(const JsonReader& json, const Vocabulary& vocabulary) {
+std::vector<AddedToken> read_added_tokens(const JsonReader& json) {
   std::vector<AddedToken> tokens;
   if (!json.has("added_tokens")) return tokens;
   json.for_each("added_tokens", [&](const JsonReader& entry) {
     const bool special = entry.flag_or("special", false);
-    AddedToken token{.content = entry.text("content"),
-                     .id = static_cast<TokenId>(entry.at("id").integer(0, kMaxTokenId)),
-                     .special = special,
-                     .normalized = entry.flag_or("normalized", !special),
-                     .single_word = entry.flag_or("single_word", false),
-                     .strip_left = entry.flag_or("lstrip", false),
-                     .strip_right = entry.flag_or("rstrip", false)};
-    // Where the model knows the token, its id is the one that counts.
-    token.id = vocabulary.id_of(token.content).value_or(token.id);
-    tokens.push_back(std::move(token));
+    tokens.push_back({.content = entry.text("content"),
+                      .id = static_cast<TokenId>(entry.at("id").integer(0, kMaxTokenId)),
+                      .special = special,
+                      .normalized = entry.flag_or("normalized", !special),
+                      .single_word = entry.flag_or("single_word", false),
+                      .strip_left = entry.flag_or("lstrip", false),
+                      .strip_right = entry.flag_or("rstrip", false)});
   });
   return tokens;
 }
@@ -107,12 +104,15 @@ Result<TokenizerPtr> tokenizer_from_json(std::string_view tokenizer_json,
   parts.decoder = read_decoder(json.at("decoder"));
   if (json.has("post_processor")) add_post_processor(json.at("post_processor"), 0, parts.frame);
   const bool byte_level = drop_byte_spelling(parts.pre_tokenizer, json.at("model"));
-  auto model = read_model(json.at("model"), byte_level);
+  parts.added_tokens = read_added_tokens(json);
+  auto model = read_model(json.at("model"), byte_level, parts.added_tokens);
   if (!json.ok()) return json.status();
   if (!model.ok()) return model.status();
   parts.model = std::move(*model);
-  parts.added_tokens = read_added_tokens(json, parts.model->vocabulary());
-  if (!json.ok()) return json.status();
+  for (AddedToken& token : parts.added_tokens) {
+    // Where the model knows the token, its id is the one that counts.
+    token.id = parts.model->vocabulary().id_of(token.content).value_or(token.id);
+  }
 
   auto config = read_tokenizer_config(tokenizer_config_json, [&](std::string_view token) {
     const auto it = std::find_if(parts.added_tokens.begin(), parts.added_tokens.end(),

@@ -15,7 +15,13 @@ std::string type_of(const JsonReader& json) {
   return json.has("continuing_subword_prefix") ? "WordPiece" : "WordLevel";
 }
 
-Vocabulary read_vocabulary(const JsonReader& json) {
+void hide_control_tokens(Vocabulary& vocabulary, const std::vector<AddedToken>& added) {
+  for (const AddedToken& token : added) {
+    if (token.special) vocabulary.hide(token.content);
+  }
+}
+
+Vocabulary read_vocabulary(const JsonReader& json, const std::vector<AddedToken>& added) {
   const JsonReader vocab = json.at("vocab");
   if (!vocab.json().is_object()) {
     vocab.fail("an object of pieces and ids");
@@ -33,6 +39,7 @@ Vocabulary read_vocabulary(const JsonReader& json) {
                                        std::to_string(kMaxTokenId)));
     }
   }
+  hide_control_tokens(vocabulary, added);
   return vocabulary;
 }
 
@@ -52,7 +59,8 @@ MergeRule read_merge(const JsonReader& json) {
   return {};
 }
 
-Result<std::unique_ptr<SubwordModel>> read_bpe(const JsonReader& json, bool byte_level) {
+Result<std::unique_ptr<SubwordModel>> read_bpe(const JsonReader& json, bool byte_level,
+                                               const std::vector<AddedToken>& added) {
   if (json.has("dropout") && json.at("dropout").number() != 0) {
     return unsupported(json.path() + ".dropout: sampled segmentation is for training; remove it");
   }
@@ -68,14 +76,15 @@ Result<std::unique_ptr<SubwordModel>> read_bpe(const JsonReader& json, bool byte
                      .unk_token = json.optional_text("unk_token"),
                      .continuing_subword_prefix = json.text_or("continuing_subword_prefix", ""),
                      .end_of_word_suffix = json.text_or("end_of_word_suffix", "")};
-  Vocabulary vocabulary = read_vocabulary(json);
+  Vocabulary vocabulary = read_vocabulary(json, added);
   if (!json.ok()) return json.status();
   // A file may name an unknown token that it never needs; then unknown characters are dropped.
   if (options.unk_token && !vocabulary.id_of(*options.unk_token)) options.unk_token.reset();
   return make_bpe(std::move(vocabulary), merges, std::move(options));
 }
 
-Result<std::unique_ptr<SubwordModel>> read_unigram(const JsonReader& json) {
+Result<std::unique_ptr<SubwordModel>> read_unigram(const JsonReader& json,
+                                                   const std::vector<AddedToken>& added) {
   Vocabulary vocabulary;
   std::vector<double> scores;
   json.for_each("vocab", [&](const JsonReader& entry) {
@@ -87,6 +96,7 @@ Result<std::unique_ptr<SubwordModel>> read_unigram(const JsonReader& json) {
     vocabulary.add(pair[0].get<std::string>(), static_cast<TokenId>(scores.size()));
     scores.push_back(pair[1].get<double>());
   });
+  hide_control_tokens(vocabulary, added);
   std::optional<TokenId> unk;
   if (json.has("unk_id")) {
     unk = static_cast<TokenId>(json.at("unk_id").integer(0, kMaxTokenId));
@@ -96,14 +106,15 @@ Result<std::unique_ptr<SubwordModel>> read_unigram(const JsonReader& json) {
   return make_unigram(std::move(vocabulary), std::move(scores), unk, byte_fallback);
 }
 
-Result<std::unique_ptr<SubwordModel>> read_word_piece(const JsonReader& json) {
+Result<std::unique_ptr<SubwordModel>> read_word_piece(const JsonReader& json,
+                                                      const std::vector<AddedToken>& added) {
   WordPieceOptions options{.unk_token = json.text_or("unk_token", "[UNK]"),
                            .continuing_prefix = json.text_or("continuing_subword_prefix", "##")};
   if (json.has("max_input_chars_per_word")) {
     options.max_chars_per_word =
         static_cast<std::size_t>(json.at("max_input_chars_per_word").integer(0, INT32_MAX));
   }
-  Vocabulary vocabulary = read_vocabulary(json);
+  Vocabulary vocabulary = read_vocabulary(json, added);
   if (!json.ok()) return json.status();
   return make_word_piece(std::move(vocabulary), std::move(options));
 }
@@ -116,14 +127,15 @@ bool takes_raw_bytes(const JsonReader& model) {
          model.text_or("end_of_word_suffix", "").empty();
 }
 
-Result<std::unique_ptr<SubwordModel>> read_model(const JsonReader& json, bool byte_level) {
+Result<std::unique_ptr<SubwordModel>> read_model(const JsonReader& json, bool byte_level,
+                                                 const std::vector<AddedToken>& added) {
   const std::string type = type_of(json);
-  if (type == "BPE") return read_bpe(json, byte_level);
-  if (type == "Unigram") return read_unigram(json);
-  if (type == "WordPiece") return read_word_piece(json);
+  if (type == "BPE") return read_bpe(json, byte_level, added);
+  if (type == "Unigram") return read_unigram(json, added);
+  if (type == "WordPiece") return read_word_piece(json, added);
   if (type == "WordLevel") {
     const std::string unk = json.text_or("unk_token", "<unk>");
-    Vocabulary vocabulary = read_vocabulary(json);
+    Vocabulary vocabulary = read_vocabulary(json, added);
     if (!json.ok()) return json.status();
     return make_word_level(std::move(vocabulary), unk);
   }

@@ -19,13 +19,9 @@ void fail_unknown(const JsonReader& json, std::string_view part, const std::stri
 
 /// {"String": "x"} or {"Regex": "x"}; a bare string is a literal. Nothing when it does not compile.
 std::optional<Regex> read_pattern(const JsonReader& json) {
-  std::string pattern;
-  if (json.has("Regex"))
-    pattern = json.text("Regex");
-  else
-    pattern = escape_regex(json.has("String") ? json.text("String") : json.text());
-  if (!json.ok()) return std::nullopt;
-  auto regex = Regex::compile(pattern);
+  if (!json.has("Regex"))
+    return Regex::literal(json.has("String") ? json.text("String") : json.text());
+  auto regex = Regex::compile(json.text("Regex"));
   if (!regex.ok()) {
     json.fail_with({regex.status().code(), json.path() + ": " + regex.status().text()});
     return std::nullopt;

@@ -28,10 +28,8 @@ class SentencePieceTokenizer final : public Tokenizer {
       if (!s.ok()) return s;
       if (ends_generation(piece)) special_.stop.push_back(id);
     }
-    auto mark = Regex::compile(kSpaceMark);
-    require(mark.ok(), "a pattern of our own compiles");
-    decoder_ = {ReplaceInTokens{.pattern = std::move(*mark), .content = " "}, ReadByteTokens{},
-                JoinTokens{}};
+    decoder_ = {ReplaceInTokens{.pattern = Regex::literal(kSpaceMark), .content = " "},
+                ReadByteTokens{}, JoinTokens{}};
     const auto probe = processor_.EncodeAsPieces("a");
     if (!probe.empty() && probe.front().starts_with(kSpaceMark)) {
       decoder_.emplace_back(StripTokens{.content = U' ', .start = 1});

@@ -21,7 +21,8 @@ class Unigram final : public SubwordModel {
     if (byte_fallback) fallback_ = byte_fallback_ids(vocabulary());
     for (TokenId id = 0; id < vocabulary().id_end(); ++id) {
       const auto piece = vocabulary().piece_of(id);
-      if (piece && !piece->empty()) pieces_.insert(*piece, id);
+      const bool in_text = id != unk_ && !vocabulary().is_hidden(id);
+      if (piece && !piece->empty() && in_text) pieces_.insert(*piece, id);
     }
     unknown_score_ = *std::min_element(scores_.begin(), scores_.end()) - kUnknownPenalty;
   }
@@ -90,7 +91,7 @@ class Unigram final : public SubwordModel {
   }
 
   void emit_unknown(std::string_view text, std::vector<TokenId>& out) const {
-    if (const auto id = vocabulary().id_of(text)) {
+    if (const auto id = vocabulary().id_in_text(text)) {
       out.push_back(*id);
       return;
     }

@@ -17,7 +17,7 @@ void Vocabulary::add(std::string_view piece, TokenId id) {
   std::uint32_t& slot = slots_[slot_of(piece)];
   if (slot == kFree) {
     slot = static_cast<std::uint32_t>(entries_.size());
-    entries_.push_back({bytes_.size(), static_cast<std::uint32_t>(piece.size()), id});
+    entries_.push_back({bytes_.size(), static_cast<std::uint32_t>(piece.size()), id, false});
     bytes_.append(piece);
   }
   entries_[slot].id = id;
@@ -30,6 +30,23 @@ std::optional<TokenId> Vocabulary::id_of(std::string_view piece) const {
   const std::uint32_t entry = slots_[slot_of(piece)];
   if (entry == kFree) return std::nullopt;
   return entries_[entry].id;
+}
+
+std::optional<TokenId> Vocabulary::id_in_text(std::string_view piece) const {
+  const std::uint32_t entry = slots_[slot_of(piece)];
+  if (entry == kFree || entries_[entry].hidden) return std::nullopt;
+  return entries_[entry].id;
+}
+
+void Vocabulary::hide(std::string_view piece) {
+  const std::uint32_t entry = slots_[slot_of(piece)];
+  if (entry != kFree) entries_[entry].hidden = true;
+}
+
+bool Vocabulary::is_hidden(TokenId id) const {
+  if (id < 0 || id >= id_end()) return false;
+  const std::uint32_t entry = entry_of_id_[static_cast<std::size_t>(id)];
+  return entry != kFree && entries_[entry].hidden;
 }
 
 std::optional<std::string_view> Vocabulary::piece_of(TokenId id) const {

@@ -27,7 +27,14 @@ class Vocabulary {
   /// Of equal pieces or equal ids the last one added answers. 0 <= id <= kMaxTokenId.
   void add(std::string_view piece, TokenId id);
 
+  /// Keeps a control token out of reach of the text: "</s>" typed by a user is then five
+  /// characters.
+  void hide(std::string_view piece);
+
   [[nodiscard]] std::optional<TokenId> id_of(std::string_view piece) const;
+  /// As id_of, but blind to hidden pieces.
+  [[nodiscard]] std::optional<TokenId> id_in_text(std::string_view piece) const;
+  [[nodiscard]] bool is_hidden(TokenId id) const;
   [[nodiscard]] std::optional<std::string_view> piece_of(TokenId id) const;
 
   /// One more than the largest id.
@@ -40,6 +47,7 @@ class Vocabulary {
     std::size_t offset;
     std::uint32_t length;
     TokenId id;
+    bool hidden = false;
   };
   [[nodiscard]] std::string_view text_of(const Entry& entry) const {
     return std::string_view(bytes_).substr(entry.offset, entry.length);

@@ -24,7 +24,8 @@ class WordPiece final : public SubwordModel {
       : SubwordModel(std::move(words)), unk_(unk), max_chars_(options.max_chars_per_word) {
     for (TokenId id = 0; id < vocabulary().id_end(); ++id) {
       const auto piece = vocabulary().piece_of(id);
-      if (piece && piece->size() <= kMaxPieceBytes) pieces_.insert(*piece, id);
+      const bool in_text = piece && piece->size() <= kMaxPieceBytes && !vocabulary().is_hidden(id);
+      if (in_text) pieces_.insert(*piece, id);
     }
     continuation_ = pieces_.walk(options.continuing_prefix);
   }
@@ -73,7 +74,7 @@ class WordLevel final : public SubwordModel {
   WordLevel(Vocabulary words, TokenId unk) : SubwordModel(std::move(words)), unk_(unk) {}
 
   Status encode(std::string_view word, std::vector<TokenId>& out) const override {
-    out.push_back(vocabulary().id_of(word).value_or(unk_));
+    out.push_back(vocabulary().id_in_text(word).value_or(unk_));
     return {};
   }
 

@@ -1,14 +1,20 @@
-"""Writes the tokenizers and answers of this folder. Run with `tokenizers` 0.23 from PyPI.
+"""Writes the tokenizers and answers of this folder. Run with `tokenizers` 0.23, `sentencepiece` 0.2,
+`protobuf` and, for --smollm2, `gguf`, all from PyPI.
 
 Small tokenizers of every model kind are trained on the corpus, saved as tokenizer.json and asked for
 the ids and the decoded text of each line; tests hold Attune to the answers. With --smollm2 GGUF and
 --minilm tokenizer.json the two real vocabularies are asked as well (their answers alone are kept).
 """
 import argparse
+import base64
+import io
 import json
 import pathlib
+import tempfile
 
+import sentencepiece
 import tokenizers
+from sentencepiece import sentencepiece_model_pb2 as model_pb2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers import processors, trainers
 
@@ -201,6 +207,66 @@ SMALL = [smollm, gpt2, llama3, qwen2, gpt4o, tekken, deepseek_v3, deepseek_coder
          metaspace_first, unigram, word_piece, word_level, added_tokens, suffix_bpe, splits]
 
 
+def train_sentencepiece(kind, **options):
+    """A .model file; its normalisation rules are few, so that it stays small."""
+    rules = [("ﬁ", "fi"), ("ﬂ", "fl"), ("㎏", "kg"), ("№", "No"), ("e\u0301", "é"), ("\u00a0", " "),
+             ("\u3000", " "), ("\t", " "), ("²", "2"), ("\u200b", "")]
+    with tempfile.TemporaryDirectory() as folder:
+        tsv = pathlib.Path(folder, "rules.tsv")
+        tsv.write_text("".join(" ".join(f"{ord(c):x}" for c in a) + "\t" +
+                               " ".join(f"{ord(c):x}" for c in b) + "\n" for a, b in rules))
+        text = pathlib.Path(folder, "text")
+        text.write_text("\n".join(line.replace("\n", " ") for line in TRAINING if max(line, default="a") < "\u0600"))
+        out = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(text), model_writer=out, model_type=kind, minloglevel=2,
+            normalization_rule_tsv=str(tsv), num_threads=1, **options)
+        return out.getvalue()
+
+
+def spm_bpe():
+    return train_sentencepiece("bpe", vocab_size=600, byte_fallback=True, character_coverage=0.99,
+                               split_digits=True, remove_extra_whitespaces=False,
+                               allow_whitespace_only_pieces=True, user_defined_symbols=["<|sep|>"])
+
+
+def spm_unigram():
+    return train_sentencepiece("unigram", vocab_size=330, bos_id=-1, pad_id=0, eos_id=1, unk_id=2)
+
+
+def spm_answers(model, before, after):
+    sp = sentencepiece.SentencePieceProcessor(model_proto=model)
+    out = []
+    for line in CORPUS:
+        bare = sp.encode(line)
+        ids = before + bare + after
+        out.append({"ids": ids, "bare": bare, "decoded": sp.decode(bare)})
+    return out
+
+
+def spm_to_hf(model):
+    """The fast tokenizer of a Unigram model, as transformers' converter builds it for T5."""
+    proto = model_pb2.ModelProto.FromString(model)
+    t = Tokenizer(models.Unigram([(p.piece, p.score) for p in proto.pieces], unk_id=2))
+    t.normalizer = normalizers.Sequence([
+        normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap),
+        normalizers.Strip(left=False, right=True), normalizers.Replace(Regex(" {2,}"), "▁")])
+    t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    t.decoder = decoders.Metaspace(prepend_scheme="always")
+    t.add_special_tokens(["<pad>", "</s>", "<unk>"])
+    t.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    return t
+
+
+def gguf_of_spm(model):
+    """What a GGUF file holds of the model."""
+    proto = model_pb2.ModelProto.FromString(model)
+    return {"tokens": [p.piece for p in proto.pieces], "scores": [p.score for p in proto.pieces],
+            "token_type": [p.type for p in proto.pieces],
+            "precompiled_charsmap": base64.b64encode(
+                proto.normalizer_spec.precompiled_charsmap).decode()}
+
+
 def answers(tokenizer, lines):
     out = []
     for line in lines:
@@ -248,6 +314,17 @@ def main():
             json.dumps(doc, ensure_ascii=False, separators=(",", ":")) + "\n")
         write(f"{name}.answers.json", {"library": tokenizers.__version__,
                                        "lines": answers(t, CORPUS)})
+    for make, frame in ((spm_bpe, ([1], [])), (spm_unigram, ([], [1]))):
+        model = make()
+        name = make.__name__
+        (HERE / f"{name}.model").write_bytes(model)
+        write(f"{name}.answers.json", {"library": sentencepiece.__version__,
+                                       "gguf": gguf_of_spm(model),
+                                       "lines": spm_answers(model, *frame)})
+    t = spm_to_hf((HERE / "spm_unigram.model").read_bytes())
+    (HERE / "spm_unigram.tokenizer.json").write_text(t.to_str() + "\n")
+    write("spm_unigram_hf.answers.json", {"library": tokenizers.__version__,
+                                          "lines": answers(t, CORPUS)})
     if args.smollm2:
         t = smollm2_from_gguf(args.smollm2)
         write("smollm2.answers.json", {"library": tokenizers.__version__,
