@@ -11,6 +11,7 @@
 
 #include "backends/cpu/descriptor.hpp"
 #include "backends/reference/descriptor.hpp"
+#include "backends/torch_native/descriptor.hpp"
 #include "conformance/cases.hpp"
 #include "machine.hpp"
 
@@ -53,6 +54,7 @@ TEST_P(EveryBackend, FullMla) { expect_all_pass({.full = true, .match = "mla/*"}
 
 constexpr Built kBuilt[] = {
     {"reference", &backends::reference::kDescriptor, backends::reference::kMake},
+    {"torch_native", &backends::torch_native::kDescriptor, backends::torch_native::kMake},
     {"cpu", &backends::cpu::kDescriptor, backends::cpu::kMake},
     {"cpu_avx512", &backends::cpu::kDescriptor, backends::cpu::kMake, CpuIsa::avx512},
     {"cpu_avx2", &backends::cpu::kDescriptor, backends::cpu::kMake, CpuIsa::avx2},

@@ -9,12 +9,11 @@
 #include "attention/validate.hpp"
 #include "backends/cpu/descriptor.hpp"
 #include "backends/cpu/planner.hpp"
+#include "backends/shared/dense_glue.hpp"
 #include "base/join.hpp"
-#include "kernels/append_kv/append_kv.hpp"
 #include "kernels/merge_states/merge_states.hpp"
 #include "kernels/paged_decode/table.hpp"
 #include "kernels/ragged_prefill/table.hpp"
-#include "plan/workspace.hpp"
 #include "tensor/kv_layout.hpp"
 
 namespace attune::backends::cpu {
@@ -23,33 +22,11 @@ namespace {
 namespace dense = kernels::dense;
 using attention::BatchFacts;
 
-/// Where no executor was handed in: the calling thread.
-class CallerThread final : public Executor {
- public:
-  [[nodiscard]] int num_threads() const override { return 1; }
-  void run(std::int64_t num_items, void (*body)(void*, std::int64_t, int), void* context) override {
-    for (std::int64_t item = 0; item < num_items; ++item) body(context, item, 0);
-  }
-};
-
 dense::Rows rows_of(const TensorView& view) {
   return {.data = view.data,
           .dtype = view.dtype,
           .token_stride = view.stride[0],
           .head_stride = view.stride[1]};
-}
-
-/// Strides of one cache, by layout.
-struct CacheStrides {
-  std::int64_t page;
-  std::int64_t token;
-  std::int64_t head;
-};
-
-CacheStrides strides_of(const TensorView& cache, KvLayout layout) {
-  if (!tensor::stores_v_apart(layout)) return {cache.stride[0], cache.stride[1], 0};
-  const bool hnd = layout == KvLayout::hnd;
-  return {cache.stride[0], cache.stride[hnd ? 2 : 1], cache.stride[hnd ? 1 : 2]};
 }
 
 class CpuBackend final : public Backend {
@@ -91,7 +68,7 @@ class CpuBackend final : public Backend {
 
   BackendContext context_;
   Setup setup_;
-  CallerThread caller_;
+  shared::CallerThread caller_;
   Executor* executor_;
 };
 
@@ -99,101 +76,20 @@ Result<BatchFacts> CpuBackend::check(const BatchView& batch, const Workspace& wo
   auto facts = attention::validate_batch(batch, context_.spec, context_.page_size);
   if (!facts.ok()) return facts;
   const std::size_t wanted = workspace_bytes(setup_, attention::bounds_of(batch));
-  if (wanted == 0) return facts;
-  if (workspace.device == nullptr)
-    return invalid_argument(base::join("the workspace is a null pointer: want ", wanted, " bytes"));
-  if (workspace.device_bytes < wanted)
-    return invalid_argument(base::join("the workspace is too small: want ", wanted, " bytes, have ",
-                                       workspace.device_bytes));
-  if (reinterpret_cast<std::uintptr_t>(workspace.device) % plan::WorkspaceCutter::kAlignment != 0)
-    return invalid_argument("the workspace must be aligned to 256 bytes");
+  if (Status s = shared::check_workspace(workspace, wanted); !s.ok()) return s;
   return facts;
 }
 
 Status CpuBackend::append_kv(const LayerCall& call, Stream) {
-  const AttentionSpec& spec = context_.spec;
-  const KvLayout layout = context_.kv_layout;
-  if (Status s = attention::validate_append(call, spec, context_.page_size, layout); !s.ok())
-    return s;
-  if (call.slot_mapping.empty()) return {};
-  if (Status s =
-          attention::validate_slots(call.slot_mapping, call.k_cache.shape[0] * context_.page_size);
-      !s.ok())
-    return s;
-
-  struct Work {
-    kernels::append_kv::Params params[2];
-    int count = 1;
-    std::int64_t tokens = 0;
-    std::int64_t tokens_per_item = 0;
-  } work;
-  const auto fill = [&](const TensorView& in, const TensorView& cache, int head_dim, float scale,
-                        const float* scale_per_head) {
-    const CacheStrides strides = strides_of(cache, layout);
-    return kernels::append_kv::Params{.in = in.data,
-                                      .in_dtype = in.dtype,
-                                      .in_token_stride = in.stride[0],
-                                      .in_head_stride = in.stride[1],
-                                      .cache = cache.data,
-                                      .cache_dtype = spec.kv_dtype,
-                                      .page_stride = strides.page,
-                                      .token_stride = strides.token,
-                                      .head_stride = strides.head,
-                                      .page_size = context_.page_size,
-                                      .num_heads = spec.num_kv_heads,
-                                      .head_dim = head_dim,
-                                      .scale = scale,
-                                      .scale_per_head = scale_per_head,
-                                      .slot_mapping = call.slot_mapping.data()};
-  };
-  work.params[0] =
-      fill(call.k, call.k_cache, spec.head_dim_qk, call.k_scale, call.k_scale_per_head);
-  if (tensor::stores_v_apart(layout)) {
-    work.params[1] =
-        fill(call.v, call.v_cache, spec.head_dim_vo, call.v_scale, call.v_scale_per_head);
-    work.count = 2;
-  }
-  work.tokens = static_cast<std::int64_t>(call.slot_mapping.size());
-  work.tokens_per_item = 64;  // a decode step stays on the calling thread
-  executor_->run(
-      base::ceil_div(work.tokens, work.tokens_per_item),
-      [](void* context, std::int64_t item, int) {
-        const Work& w = *static_cast<const Work*>(context);
-        const std::int64_t first = item * w.tokens_per_item;
-        const std::int64_t last = std::min(first + w.tokens_per_item, w.tokens);
-        for (int i = 0; i < w.count; ++i) kernels::append_kv::run(w.params[i], first, last);
-      },
-      &work);
-  return {};
+  return shared::append_kv(call, context_.spec, context_.page_size, context_.kv_layout, *executor_);
 }
 
 attention::PagedKv CpuBackend::keys_of(const CpuPlan& plan, const LayerCall& call) const {
-  const bool latent = context_.spec.variant == Variant::mla;
-  attention::PagedKv kv{.indptr = plan.kv_indptr.data()};
-  if (plan.facts.source == KvSource::ragged) {
-    // A latent key's first columns are its value.
-    const TensorView& v = latent ? call.k : call.v;
-    kv.k = call.k.data;
-    kv.v = v.data;
-    kv.k_page_stride = call.k.stride[0];
-    kv.k_head_stride = call.k.stride[1];
-    kv.v_page_stride = v.stride[0];
-    kv.v_head_stride = v.stride[1];
-    return kv;
-  }
-  const TensorView& v_cache = latent ? call.k_cache : call.v_cache;
-  const CacheStrides k = strides_of(call.k_cache, context_.kv_layout);
-  const CacheStrides v = strides_of(v_cache, context_.kv_layout);
-  kv.k = call.k_cache.data;
-  kv.v = v_cache.data;
-  kv.k_page_stride = k.page;
-  kv.k_token_stride = k.token;
-  kv.k_head_stride = k.head;
-  kv.v_page_stride = v.page;
-  kv.v_token_stride = v.token;
-  kv.v_head_stride = v.head;
-  kv.indices = plan.kv_indices.data();
-  kv.page_size = context_.page_size;
+  const bool ragged = plan.facts.source == KvSource::ragged;
+  attention::PagedKv kv = ragged ? shared::ragged_keys(call, context_.spec.variant)
+                                 : shared::paged_keys(call, context_.kv_layout, context_.page_size);
+  kv.indptr = plan.kv_indptr.data();
+  if (!ragged) kv.indices = plan.kv_indices.data();
   return kv;
 }
 

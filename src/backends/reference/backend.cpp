@@ -16,6 +16,7 @@
 #include "attention/validate.hpp"
 #include "backends/reference/descriptor.hpp"
 #include "backends/reference/kv_rows.hpp"
+#include "backends/shared/dense_glue.hpp"
 #include "base/join.hpp"
 #include "tensor/element.hpp"
 
@@ -23,8 +24,6 @@ namespace attune::backends::reference {
 namespace {
 
 using attention::BatchFacts;
-
-constexpr std::size_t kWorkspaceAlignment = 256;
 
 /// What plan() and refresh() read off a batch: copies, so that a plan outlives the caller's arrays.
 struct BatchArrays {
@@ -285,14 +284,7 @@ class ReferenceBackend final : public Backend {
     auto facts = attention::validate_batch(batch, context_.spec, context_.page_size);
     if (!facts.ok()) return facts;
     const std::size_t wanted = workspace_size(attention::bounds_of(batch)).device_bytes;
-    if (workspace.device_bytes < wanted)
-      return invalid_argument(base::join("the workspace is too small: want ", wanted,
-                                         " bytes, have ", workspace.device_bytes));
-    if (wanted > 0 && reinterpret_cast<std::uintptr_t>(workspace.device) % kWorkspaceAlignment != 0)
-      return invalid_argument("the workspace must be aligned to 256 bytes");
-    if (wanted > 0 && workspace.device == nullptr)
-      return invalid_argument(
-          base::join("the workspace is a null pointer: want ", wanted, " bytes"));
+    if (Status s = shared::check_workspace(workspace, wanted); !s.ok()) return s;
     return facts;
   }
 
