@@ -42,6 +42,63 @@ enum class Feature : std::uint32_t {
   relative_bias = 1u << 24,
 };
 
+[[nodiscard]] constexpr std::string_view name(Feature f) {
+  switch (f) {
+    case Feature::lse: return "lse";
+    case Feature::sliding_window: return "sliding_window";
+    case Feature::soft_cap: return "soft_cap";
+    case Feature::sinks: return "sinks";
+    case Feature::alibi: return "alibi";
+    case Feature::custom_mask: return "custom_mask";
+    case Feature::cross_attention: return "cross_attention";
+    case Feature::encoder_only: return "encoder_only";
+    case Feature::xai_temperature: return "xai_temperature";
+    case Feature::attention_chunk: return "attention_chunk";
+    case Feature::kv_scales: return "kv_scales";
+    case Feature::per_head_scales: return "per_head_scales";
+    case Feature::ragged_kv: return "ragged_kv";
+    case Feature::mixed_batch: return "mixed_batch";
+    case Feature::target_verify: return "target_verify";
+    case Feature::draft_extend: return "draft_extend";
+    case Feature::tree_verify: return "tree_verify";
+    case Feature::cascade: return "cascade";
+    case Feature::unequal_head_dims: return "unequal_head_dims";
+    case Feature::cuda_graph: return "cuda_graph";
+    case Feature::device_planning: return "device_planning";
+    case Feature::batch_invariant: return "batch_invariant";
+    case Feature::deterministic: return "deterministic";
+    case Feature::chunked_prefix: return "chunked_prefix";
+    case Feature::relative_bias: return "relative_bias";
+  }
+  return "?";
+}
+
+inline constexpr Feature kAllFeatures[] = {Feature::lse,
+                                           Feature::sliding_window,
+                                           Feature::soft_cap,
+                                           Feature::sinks,
+                                           Feature::alibi,
+                                           Feature::custom_mask,
+                                           Feature::cross_attention,
+                                           Feature::encoder_only,
+                                           Feature::xai_temperature,
+                                           Feature::attention_chunk,
+                                           Feature::kv_scales,
+                                           Feature::per_head_scales,
+                                           Feature::ragged_kv,
+                                           Feature::mixed_batch,
+                                           Feature::target_verify,
+                                           Feature::draft_extend,
+                                           Feature::tree_verify,
+                                           Feature::cascade,
+                                           Feature::unequal_head_dims,
+                                           Feature::cuda_graph,
+                                           Feature::device_planning,
+                                           Feature::batch_invariant,
+                                           Feature::deterministic,
+                                           Feature::chunked_prefix,
+                                           Feature::relative_bias};
+
 class FeatureSet {
  public:
   constexpr FeatureSet() = default;

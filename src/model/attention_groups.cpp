@@ -105,10 +105,10 @@ std::vector<AttentionGroup> attention_groups(const ModelConfig& config, const Gr
   return groups;
 }
 
-GroupDTypes auto_dtypes(const ModelConfig& config, DeviceKind device) {
+GroupDTypes auto_dtypes(const ModelConfig& config, const DeviceInfo& device) {
   GroupDTypes dtypes{.compute = config.dtype, .kv = config.dtype};
-  // Accelerator kernels compute in 16 bits; an fp32 checkpoint is rounded to bf16 there.
-  if (config.dtype == DType::f32 && device != DeviceKind::cpu) dtypes = {DType::bf16, DType::bf16};
+  const bool half = device.kind != DeviceKind::cpu || device.isa == CpuIsa::amx;
+  if (config.dtype == DType::f32 && half) dtypes = {DType::bf16, DType::bf16};
   if (config.checkpoint_kv_dtype) dtypes.kv = *config.checkpoint_kv_dtype;
   return dtypes;
 }

@@ -62,8 +62,9 @@ std::string rendered() {
       out << "  " << config.status().text() << "\n";
       continue;
     }
-    for (const AttentionGroup& group :
-         attention_groups(*config, auto_dtypes(*config, DeviceKind::cuda)))
+    for (const AttentionGroup& group : attention_groups(
+             *config,
+             auto_dtypes(*config, DeviceInfo{.kind = DeviceKind::cuda, .name = {}, .arch = {}})))
       out << line_of(group) << "\n";
   }
   return out.str();

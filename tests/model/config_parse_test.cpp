@@ -173,8 +173,9 @@ TEST(ConfigParse, DualChunkIsAConfigKey) {
 
 TEST(ConfigParse, AFloat32CheckpointIsRoundedOnAccelerators) {
   const ModelConfig c = load("whisper-small");
-  EXPECT_EQ(auto_dtypes(c, DeviceKind::cpu).compute, DType::f32);
-  EXPECT_EQ(auto_dtypes(c, DeviceKind::cuda).compute, DType::bf16);
+  EXPECT_EQ(auto_dtypes(c, DeviceInfo{}).compute, DType::f32);
+  EXPECT_EQ(auto_dtypes(c, DeviceInfo{.kind = DeviceKind::cuda, .name = {}, .arch = {}}).compute,
+            DType::bf16);
 }
 
 TEST(ConfigParse, FalconRunsTwoMixersInOneLayer) {
