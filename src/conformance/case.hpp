@@ -17,12 +17,16 @@
 
 namespace attune::conformance {
 
-/// What is tested: a factory, whoever it comes from, on a device whose memory the caller knows.
+/// Makes a backend, whoever it comes from.
+using MakeBackend = std::function<Result<std::unique_ptr<Backend>>(const BackendContext&)>;
+
+/// What is tested, on a device whose memory the caller knows, and the oracle it is held to.
 struct Subject {
   const BackendDescriptor* descriptor = nullptr;
-  std::function<Result<std::unique_ptr<Backend>>(const BackendContext&)> make{};
+  MakeBackend make{};
+  MakeBackend oracle{};  ///< the fp64 reference; runs on the CPU
   DeviceInfo device{};
-  Executor* executor = nullptr;
+  Executor* executor = nullptr;  ///< of the oracle, and of CPU backends
   DeviceMemory* memory = nullptr;
 };
 
@@ -43,6 +47,7 @@ struct Outcome {
   double max_abs_err = 0.0;
   double max_rel_err = 0.0;
   double tolerance = 0.0;  ///< absolute part of the bound on o
+  double excess = 0.0;     ///< largest error as a multiple of its bound; at most 1 passes
 };
 
 [[nodiscard]] inline Outcome failed(std::string reason) {

@@ -51,8 +51,8 @@ struct Answer {
   std::vector<double> lse{};  ///< [queries, num_qo_heads]; empty where not asked for
 };
 
-/// What the reference says, from ragged keys: no page, layout or step is involved.
-[[nodiscard]] Result<Answer> solve(const Problem& problem, Executor* executor);
+/// What the subject's oracle says, from ragged keys: no page, layout or step is involved.
+[[nodiscard]] Result<Answer> solve(const Problem& problem, const Subject& subject);
 
 /// The bound on |have - want|: absolute + relative * |want|.
 struct Tolerance {

@@ -65,7 +65,7 @@ Outcome run_whole(const Subject& subject, const Case& one, const StageOptions& o
 }
 
 Outcome against_reference(const Subject& subject, const Problem& problem, const Answer& have) {
-  const auto want = solve(problem, subject.executor);
+  const auto want = solve(problem, subject);
   if (!want.ok()) return failed(base::join("the reference: ", want.status().text()));
   return compare(problem, have, *want);
 }

@@ -3,8 +3,8 @@
 // conformance).
 //
 //   const auto memory = host_memory();
-//   Subject subject{.descriptor = &kDescriptor, .make = &make, .device = cpu_device(),
-//                   .executor = &pool, .memory = memory.get()};
+//   Subject subject{.descriptor = &kDescriptor, .make = &make, .oracle = &reference::make,
+//                   .device = cpu_device(), .executor = &pool, .memory = memory.get()};
 //   const SuiteReport report = run_suite(subject, {.full = true, .match = "gqa/decode/*"});
 #pragma once
 

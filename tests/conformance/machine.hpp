@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "backends/reference/descriptor.hpp"
 #include "conformance/suite.hpp"
 #include "device/thread_pool.hpp"
 
@@ -19,6 +20,7 @@ class Machine {
   [[nodiscard]] Subject subject(const BackendDescriptor& descriptor, BackendFactory make) const {
     return {.descriptor = &descriptor,
             .make = make,
+            .oracle = backends::reference::kMake,
             .device = device_,
             .executor = pool_.get(),
             .memory = memory_.get()};
