@@ -11,51 +11,41 @@
 namespace attune::model {
 namespace {
 
-namespace fs = std::filesystem;
+Result<Checkpoint> open_gguf_checkpoint(const std::string& path) {
+  Result<std::unique_ptr<GgufWeights>> weights = open_gguf(path);
+  if (!weights.ok()) return weights.status();
+  const GgufFile& head = (*weights)->head();
+  Result<ModelConfig> config = config_from_gguf(head, path);
+  if (!config.ok()) return config.status();
+  return Checkpoint{
+      .path = path, .config = std::move(*config), .weights = std::move(*weights), .gguf = &head};
+}
 
-Result<std::unique_ptr<WeightStore>> open_folder(const std::string& path) {
-  std::error_code ignored;
-  for (const char* name : {"model.safetensors.index.json", "model.safetensors"})
-    if (const fs::path file = fs::path(path) / name; fs::exists(file, ignored))
-      return open_safetensors(file.string());
-  return invalid_argument(path +
-                          " holds neither model.safetensors nor model.safetensors.index.json");
+Result<Checkpoint> open_folder(const std::string& path) {
+  Result<ModelConfig> config = load_config(path);
+  if (!config.ok()) return config.status();
+  for (const char* name : {"model.safetensors.index.json", "model.safetensors"}) {
+    const std::filesystem::path file = std::filesystem::path(path) / name;
+    std::error_code error;
+    if (!std::filesystem::exists(file, error)) continue;
+    Result<std::unique_ptr<WeightStore>> weights = open_safetensors(file.string());
+    if (!weights.ok()) return weights.status();
+    return Checkpoint{
+        .path = path, .config = std::move(*config), .weights = std::move(*weights), .gguf = {}};
+  }
+  return invalid_argument(path + " has neither model.safetensors nor its index");
 }
 
 }  // namespace
 
-Result<std::unique_ptr<WeightStore>> open_weights(const std::string& path) {
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored)) return open_folder(path);
-  if (!path.ends_with(".gguf")) return open_safetensors(path);
-  auto gguf = open_gguf(path);
-  if (!gguf.ok()) return gguf.status();
-  return std::unique_ptr<WeightStore>(std::move(*gguf));
-}
-
 Result<Checkpoint> open_checkpoint(const std::string& path) {
-  Checkpoint checkpoint;
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored)) {
-    Result<ModelConfig> config = load_config(path);
-    if (!config.ok()) return config.status();
-    auto weights = open_folder(path);
-    if (!weights.ok()) return weights.status();
-    checkpoint.config = std::move(*config);
-    checkpoint.weights = std::move(*weights);
-    checkpoint.folder = path;
-    return checkpoint;
-  }
-  if (!fs::exists(path, ignored)) return invalid_argument("no model at " + path);
-  auto gguf = open_gguf(path);
-  if (!gguf.ok()) return gguf.status();
-  Result<ModelConfig> config = config_from_gguf((*gguf)->head(), path);
-  if (!config.ok()) return config.status();
-  checkpoint.config = std::move(*config);
-  checkpoint.gguf = &(*gguf)->head();
-  checkpoint.weights = std::move(*gguf);
-  checkpoint.folder = fs::path(path).parent_path().string();
-  return checkpoint;
+  std::error_code error;
+  if (path.empty()) return invalid_argument("no model given: --model wants a folder or a .gguf");
+  if (!std::filesystem::exists(path, error)) return invalid_argument("no model at " + path);
+  if (std::filesystem::is_directory(path, error)) return open_folder(path);
+  if (path.ends_with(".gguf")) return open_gguf_checkpoint(path);
+  return invalid_argument(
+      path + " is no model: wanted a folder with config.json and *.safetensors, or a .gguf file");
 }
 
 }  // namespace attune::model

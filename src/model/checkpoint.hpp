@@ -1,4 +1,4 @@
-// A model on disk: its configuration and its weights, whatever the format (layer model).
+// A model as files: its config and its weights, whatever the layout on disk (layer model).
 #pragma once
 
 #include <memory>
@@ -13,18 +13,14 @@
 namespace attune::model {
 
 struct Checkpoint {
+  std::string path;
   ModelConfig config;
   std::unique_ptr<WeightStore> weights;
-  /// The head of a GGUF file, which also holds the vocabulary; owned by `weights`. nullptr for a
-  /// folder, whose vocabulary is in tokenizer.json beside the weights.
-  const GgufFile* gguf = nullptr;
-  std::string folder;  ///< where the files lie
+  const GgufFile* gguf = nullptr;  ///< the file's head where it is a GGUF; lives in `weights`
 };
 
-/// `path`: a .gguf file, or a folder with config.json and model.safetensors or its sharded form.
-[[nodiscard]] Result<Checkpoint> open_checkpoint(const std::string& path);
-
-/// A .gguf or .safetensors file, a shard index, or a folder with either of the latter.
-[[nodiscard]] Result<std::unique_ptr<WeightStore>> open_weights(const std::string& path);
+/// `path`: a folder in Hugging Face layout (config.json beside one safetensors file, or beside the
+/// index of several), or a .gguf file.
+Result<Checkpoint> open_checkpoint(const std::string& path);
 
 }  // namespace attune::model

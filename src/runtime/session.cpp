@@ -1,0 +1,54 @@
+#include "runtime/session.hpp"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <utility>
+
+namespace attune::runtime {
+
+Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
+                                               const MakeBackends& make_backends,
+                                               const SessionOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  if (options.device.kind != DeviceKind::cpu) {
+    return unsupported("models run on cpu in this build, asked for " +
+                       std::string(name(options.device.kind)));
+  }
+  std::unique_ptr<Session> session(new Session);
+  session->checkpoint_ = std::move(checkpoint);
+  const model::ModelConfig& config = session->checkpoint_.config;
+  EngineOptions engine = options.engine;
+  if (engine.context_limit == 0) engine.context_limit = config.context_length;
+
+  auto threads = device::ThreadPool::make({.num_threads = options.num_threads});
+  if (!threads.ok()) return threads.status();
+  session->threads_ = std::move(*threads);
+
+  const std::vector<model::AttentionGroup> groups = model::attention_groups(config, options.dtypes);
+  Result<BackendSet> backends = make_backends(groups, *session->threads_);
+  if (!backends.ok()) return backends.status();
+
+  auto ops = model::make_cpu_ops(*session->threads_,
+                                 {.weights = options.weights, .isa = options.device.isa});
+  if (!ops.ok()) return ops.status();
+  session->ops_ = std::move(*ops);
+  auto model = model::Model::make(config, *session->checkpoint_.weights, *session->ops_,
+                                  model_options(engine, options.dtypes));
+  if (!model.ok()) return model.status();
+  session->model_ = std::move(*model);
+  auto made = Engine::make(*session->model_, *session->ops_, std::move(*backends), engine);
+  if (!made.ok()) return made.status();
+  session->engine_ = std::move(*made);
+  session->load_seconds_ =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return session;
+}
+
+std::int64_t peak_rss_bytes() {
+  rusage usage{};
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;  // Linux counts KiB
+}
+
+}  // namespace attune::runtime

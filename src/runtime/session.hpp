@@ -1,0 +1,62 @@
+// A model opened and ready: files, threads, arithmetic, backends, engine, in the order in which
+// they depend on each other (layer runtime).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <attune/device.hpp>
+#include <attune/status.hpp>
+
+#include "device/thread_pool.hpp"
+#include "model/checkpoint.hpp"
+#include "model/cpu_ops.hpp"
+#include "model/model.hpp"
+#include "runtime/backend_set.hpp"
+#include "runtime/engine.hpp"
+
+namespace attune::runtime {
+
+struct SessionOptions {
+  DeviceInfo device;
+  int num_threads = 1;
+  model::CpuWeights weights = model::CpuWeights::as_stored;
+  model::GroupDTypes dtypes{.compute = DType::f32, .kv = DType::bf16};
+  EngineOptions engine;  ///< context_limit 0 = the model's
+};
+
+/// Chooses and makes the backends; called once the model's groups are known and before weights are
+/// read, so that a refusal costs nothing.
+using MakeBackends = std::function<Result<BackendSet>(std::span<const model::AttentionGroup> groups,
+                                                      Executor& executor)>;
+
+class Session {
+ public:
+  static Result<std::unique_ptr<Session>> open(model::Checkpoint checkpoint,
+                                               const MakeBackends& make_backends,
+                                               const SessionOptions& options);
+
+  [[nodiscard]] const model::ModelConfig& config() const { return checkpoint_.config; }
+  [[nodiscard]] Engine& engine() { return *engine_; }
+  [[nodiscard]] model::Ops& ops() { return *ops_; }
+  [[nodiscard]] double load_seconds() const { return load_seconds_; }
+
+ private:
+  Session() = default;
+
+  // In order of dependence: destroyed from the last to the first.
+  model::Checkpoint checkpoint_;
+  std::unique_ptr<device::ThreadPool> threads_;
+  std::unique_ptr<model::Ops> ops_;
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<Engine> engine_;
+  double load_seconds_ = 0;
+};
+
+/// The most memory this process ever held, in bytes; 0 where the system does not say.
+[[nodiscard]] std::int64_t peak_rss_bytes();
+
+}  // namespace attune::runtime
