@@ -150,17 +150,21 @@ Result<GoldenOutcome> check_golden(const GoldenRun& run) {
   options.scheduler.max_batch = static_cast<std::int64_t>(prompts->size());
   options.scheduler.chunk_size = kWholePrompts;
   options.pool_tokens = options.scheduler.max_batch * (longest + 64);
-  auto model = model::Model::make(
-      checkpoint->config, *checkpoint->weights, **ops,
-      runtime::model_options(options, {.compute = DType::f32, .kv = run.kv_dtype}));
-  if (!model.ok()) return model.status();
 
+  std::unique_ptr<model::Model> model;
   GoldenOutcome outcome;
   for (const Course& course : courses()) {
-    Result<runtime::BackendSet> backends = run.make_backends((*model)->groups(), course.page_size);
+    Result<runtime::BackendSet> backends = run.make_backends(checkpoint->config, course.page_size);
     if (!backends.ok()) return backends.status();
+    // Page sizes do not change what the model is made for, so its weights are loaded once.
+    if (!model) {
+      auto made = model::Model::make(checkpoint->config, backends->attention, *checkpoint->weights,
+                                     **ops, runtime::model_options(options));
+      if (!made.ok()) return made.status();
+      model = std::move(*made);
+    }
     options.scheduler.chunk_size = course.chunk_size;
-    auto engine = runtime::Engine::make(**model, **ops, std::move(*backends), options);
+    auto engine = runtime::Engine::make(*model, **ops, std::move(*backends), options);
     if (!engine.ok()) return engine.status();
 
     std::vector<runtime::RequestId> ids;

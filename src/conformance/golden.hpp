@@ -41,15 +41,14 @@ struct GoldenOutcome {
 };
 
 /// Makes the backends under test for a page size; a refusal ends the check with that status.
-using MakeBackends = std::function<Result<runtime::BackendSet>(
-    std::span<const model::AttentionGroup> groups, std::int32_t page_size)>;
+using MakeBackends = std::function<Result<runtime::BackendSet>(const model::ModelConfig& config,
+                                                               std::int32_t page_size)>;
 
 struct GoldenRun {
   std::string folder;
   MakeBackends make_backends;
   Executor* executor = nullptr;
   CpuIsa isa = CpuIsa::scalar;
-  DType kv_dtype = DType::f32;
 };
 
 /// Every page size with whole prompts, with chunks, and with decode from the first token on.

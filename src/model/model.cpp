@@ -7,17 +7,20 @@
 
 namespace attune::model {
 
-Model::Model(const ModelConfig& config, Ops& ops, const ModelOptions& options)
+Model::Model(const ModelConfig& config, std::vector<AttentionGroup> groups, Ops& ops,
+             const ModelOptions& options)
     : config_(config),
       ops_(ops),
       options_(options),
-      groups_(attention_groups(config, options.dtypes)),
+      groups_(std::move(groups)),
       ropes_(config.context_length,
              options.context_limit > 0 ? options.context_limit : config.context_length) {}
 
-Result<std::unique_ptr<Model>> Model::make(const ModelConfig& config, const WeightStore& store,
-                                           Ops& ops, const ModelOptions& options) {
-  std::unique_ptr<Model> model(new Model(config, ops, options));
+Result<std::unique_ptr<Model>> Model::make(const ModelConfig& config,
+                                           std::vector<AttentionGroup> groups,
+                                           const WeightStore& store, Ops& ops,
+                                           const ModelOptions& options) {
+  std::unique_ptr<Model> model(new Model(config, std::move(groups), ops, options));
   if (Status s = model->load(store); !s.ok()) return s;
   if (Status s = model->count_memory(); !s.ok()) return s;
   return model;

@@ -26,15 +26,17 @@ struct ModelOptions {
   std::int64_t max_tokens = 512;     ///< rows of one step
   std::int64_t max_logit_rows = 16;  ///< of those, rows whose logits are wanted
   std::int64_t context_limit = 0;    ///< the longest sequence; 0 = the model's context length
-  GroupDTypes dtypes;
 };
 
 class Model {
  public:
+  /// `groups`: of attention_groups(), perhaps cut finer; a step names one backend for each.
   /// `store` and `ops` must outlive the model. A weight that is absent or has another shape than
   /// the config says is an error that names it.
-  static Result<std::unique_ptr<Model>> make(const ModelConfig& config, const WeightStore& store,
-                                             Ops& ops, const ModelOptions& options);
+  static Result<std::unique_ptr<Model>> make(const ModelConfig& config,
+                                             std::vector<AttentionGroup> groups,
+                                             const WeightStore& store, Ops& ops,
+                                             const ModelOptions& options);
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] std::span<const AttentionGroup> groups() const { return groups_; }
@@ -43,7 +45,8 @@ class Model {
   Status forward(const StepInput& input, std::span<float> logits);
 
  private:
-  Model(const ModelConfig& config, Ops& ops, const ModelOptions& options);
+  Model(const ModelConfig& config, std::vector<AttentionGroup> groups, Ops& ops,
+        const ModelOptions& options);
 
   Status load(const WeightStore& store);
   struct StepTensors {

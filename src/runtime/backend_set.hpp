@@ -1,14 +1,22 @@
-// The backends that serve a model: one for prefill and one for decode of every attention group
-// (layer runtime).
+// The backends that serve a model: chosen by the registry, one for prefill and one for decode of
+// every group of layers (layer runtime).
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <attune/backend.hpp>
+#include <attune/device.hpp>
+#include <attune/registry.hpp>
 #include <attune/spec.hpp>
+#include <attune/status.hpp>
+
+#include "model/attention_groups.hpp"
+#include "model/config.hpp"
 
 namespace attune::runtime {
 
@@ -23,8 +31,23 @@ struct GroupBackends {
 };
 
 struct BackendSet {
-  std::int32_t page_size = 16;        ///< of every pool
-  std::vector<GroupBackends> groups;  ///< one each of Model::groups()
+  std::int32_t page_size = 16;  ///< of every pool
+  /// What the model is made for: the config's groups with their KV type settled, cut where an
+  /// override of some layers cuts one.
+  std::vector<model::AttentionGroup> attention;
+  std::vector<GroupBackends> groups;  ///< one each
+  Selection selection;                ///< why, for reports; empty where nobody was asked
 };
+
+struct BackendRequest {
+  DeviceInfo device;
+  SelectionOptions selection;
+  model::GroupDTypes dtypes;     ///< of the groups, before selection settles the KV type
+  bool batch_invariant = false;  ///< a request's bits must not depend on its neighbours
+};
+
+/// Chooses and makes. A refusal carries every reason met; nothing is opened before all is chosen.
+Result<BackendSet> make_backends(const Registry& registry, const model::ModelConfig& config,
+                                 const BackendRequest& request, Executor& executor);
 
 }  // namespace attune::runtime

@@ -21,12 +21,11 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-model::ModelOptions model_options(const EngineOptions& options, const model::GroupDTypes& dtypes) {
+model::ModelOptions model_options(const EngineOptions& options) {
   const std::int64_t rows = max_step_tokens(options);
   return {.max_tokens = rows,
           .max_logit_rows = options.keep_logits ? rows : options.scheduler.max_batch,
-          .context_limit = options.context_limit,
-          .dtypes = dtypes};
+          .context_limit = options.context_limit};
 }
 
 Result<std::unique_ptr<Engine>> Engine::make(model::Model& model, model::Ops& ops,
@@ -37,7 +36,7 @@ Result<std::unique_ptr<Engine>> Engine::make(model::Model& model, model::Ops& op
   if (Status s = engine->allocate_cache(); !s.ok()) return s;
   if (Status s = engine->allocate_workspaces(); !s.ok()) return s;
   engine->scheduler_.emplace(options.scheduler, engine->cache_groups_, engine->pools_);
-  const model::ModelOptions rows = model_options(options, {});
+  const model::ModelOptions rows = model_options(options);
   engine->logits_.resize(static_cast<std::size_t>(rows.max_logit_rows) *
                          static_cast<std::size_t>(model.config().vocab_size));
   engine->parts_.resize(model.groups().size());

@@ -58,8 +58,7 @@ struct EngineStatistics {
 };
 
 /// Rows that a model must be made for, so that an engine with these options can use it.
-[[nodiscard]] model::ModelOptions model_options(const EngineOptions& options,
-                                                const model::GroupDTypes& dtypes);
+[[nodiscard]] model::ModelOptions model_options(const EngineOptions& options);
 
 class Engine {
  public:
@@ -85,6 +84,7 @@ class Engine {
   [[nodiscard]] bool idle() const { return scheduler_->idle(); }
   [[nodiscard]] EngineStatistics statistics() const;
   [[nodiscard]] const EngineOptions& options() const { return options_; }
+  [[nodiscard]] const BackendSet& backends() const { return backends_; }
   /// Pages held of each pool, for tests and statistics.
   [[nodiscard]] std::span<const PagePool> pools() const { return pools_; }
 

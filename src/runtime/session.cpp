@@ -25,16 +25,15 @@ Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
   if (!threads.ok()) return threads.status();
   session->threads_ = std::move(*threads);
 
-  const std::vector<model::AttentionGroup> groups = model::attention_groups(config, options.dtypes);
-  Result<BackendSet> backends = make_backends(groups, *session->threads_);
+  Result<BackendSet> backends = make_backends(config, *session->threads_);
   if (!backends.ok()) return backends.status();
 
   auto ops = model::make_cpu_ops(*session->threads_,
                                  {.weights = options.weights, .isa = options.device.isa});
   if (!ops.ok()) return ops.status();
   session->ops_ = std::move(*ops);
-  auto model = model::Model::make(config, *session->checkpoint_.weights, *session->ops_,
-                                  model_options(engine, options.dtypes));
+  auto model = model::Model::make(config, backends->attention, *session->checkpoint_.weights,
+                                  *session->ops_, model_options(engine));
   if (!model.ok()) return model.status();
   session->model_ = std::move(*model);
   auto made = Engine::make(*session->model_, *session->ops_, std::move(*backends), engine);

@@ -24,14 +24,12 @@ struct SessionOptions {
   DeviceInfo device;
   int num_threads = 1;
   model::CpuWeights weights = model::CpuWeights::as_stored;
-  model::GroupDTypes dtypes{.compute = DType::f32, .kv = DType::bf16};
   EngineOptions engine;  ///< context_limit 0 = the model's
 };
 
-/// Chooses and makes the backends; called once the model's groups are known and before weights are
-/// read, so that a refusal costs nothing.
-using MakeBackends = std::function<Result<BackendSet>(std::span<const model::AttentionGroup> groups,
-                                                      Executor& executor)>;
+/// Chooses and makes the backends; called before weights are read, so that a refusal costs nothing.
+using MakeBackends =
+    std::function<Result<BackendSet>(const model::ModelConfig& config, Executor& executor)>;
 
 class Session {
  public:
@@ -42,6 +40,8 @@ class Session {
   [[nodiscard]] const model::ModelConfig& config() const { return checkpoint_.config; }
   [[nodiscard]] Engine& engine() { return *engine_; }
   [[nodiscard]] model::Ops& ops() { return *ops_; }
+  /// What was chosen and why.
+  [[nodiscard]] const Selection& selection() const { return engine_->backends().selection; }
   [[nodiscard]] double load_seconds() const { return load_seconds_; }
 
  private:

@@ -27,11 +27,12 @@ std::vector<std::string> model_names() {
   return names;
 }
 
-Result<runtime::BackendSet> all_reference(std::span<const model::AttentionGroup> groups,
-                                          std::int32_t page_size, Executor& executor) {
+Result<runtime::BackendSet> all_reference(const model::ModelConfig& config, std::int32_t page_size,
+                                          Executor& executor) {
   runtime::BackendSet set;
   set.page_size = page_size;
-  for (const model::AttentionGroup& group : groups) {
+  set.attention = model::attention_groups(config, {.compute = DType::f32, .kv = DType::f32});
+  for (const model::AttentionGroup& group : set.attention) {
     BackendContext context;
     context.spec = group.spec;
     context.device = cpu_device();
@@ -56,8 +57,8 @@ TEST_P(GoldenModel, AgreesOnReference) {
   run.folder = models_folder() + "/" + GetParam();
   run.executor = pool->get();
   run.isa = cpu_device().isa;
-  run.make_backends = [&](std::span<const model::AttentionGroup> groups, std::int32_t page_size) {
-    return all_reference(groups, page_size, **pool);
+  run.make_backends = [&](const model::ModelConfig& config, std::int32_t page_size) {
+    return all_reference(config, page_size, **pool);
   };
   const Result<GoldenOutcome> outcome = check_golden(run);
   ASSERT_TRUE(outcome.ok()) << outcome.status().text();
