@@ -16,9 +16,9 @@ Status StepBatch::assign(std::span<const ScheduledRow> rows, std::span<const Cac
   for (auto& tables : tables_) tables.resize(groups.size());
   for (const ScheduledRow& row : rows) {
     const Request& request = *row.request;
-    const std::int64_t first_wanted = request.options.want_logits ? 0
-                                      : row.completes()           ? row.count - 1
-                                                                  : row.count;
+    const std::int64_t first_wanted = request.wants_all_rows() ? 0
+                                      : row.completes()        ? row.count - 1
+                                                               : row.count;
     for (std::int64_t i = 0; i < row.count; ++i) {
       const std::int64_t position = request.computed + i;
       if (i >= first_wanted) logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,24 @@ std::int64_t max_step_tokens(const EngineOptions& options) {
   return options.scheduler.chunk_size + options.scheduler.max_batch;
 }
 
+double log_probability(std::span<const float> logits, std::int32_t token) {
+  const double top = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (float logit : logits) sum += std::exp(logit - top);
+  return logits[static_cast<std::size_t>(token)] - top - std::log(sum);
+}
+
+/// Of the tokens that follow `count` computed rows, as far as they are known.
+void add_scores(Request& request, std::int64_t count, std::span<const float> logits) {
+  const std::size_t vocab = logits.size() / static_cast<std::size_t>(count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto next = static_cast<std::size_t>(request.computed + i + 1);
+    if (next >= request.tokens.size()) break;
+    request.scores.push_back(log_probability(
+        logits.subspan(static_cast<std::size_t>(i) * vocab, vocab), request.tokens[next]));
+  }
+}
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -24,7 +43,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 model::ModelOptions model_options(const EngineOptions& options) {
   const std::int64_t rows = max_step_tokens(options);
   return {.max_tokens = rows,
-          .max_logit_rows = options.keep_logits ? rows : options.scheduler.max_batch,
+          .max_logit_rows =
+              options.keep_logits || options.score_prompts ? rows : options.scheduler.max_batch,
           .context_limit = options.context_limit};
 }
 
@@ -134,6 +154,8 @@ Result<RequestId> Engine::submit(std::span<const std::int32_t> prompt,
   if (options.max_new_tokens < 0) return invalid_argument("a negative number of new tokens");
   if (options.want_logits && !options_.keep_logits)
     return invalid_argument("this engine was made without keep_logits");
+  if (options.want_scores && !options_.score_prompts)
+    return invalid_argument("this engine was made without score_prompts");
   if (Status s = validate(options.sampling); !s.ok()) return s;
   for (const std::span<const std::int32_t> tokens :
        {prompt, std::span<const std::int32_t>(options.forced_tokens)}) {
@@ -218,6 +240,7 @@ Result<std::vector<Event>> Engine::step() {
     const std::span<const float> mine = logits.subspan(next_logit_row * vocab, count * vocab);
     next_logit_row += count;
     Request& request = *rows[i].request;
+    if (request.options.want_scores) add_scores(request, rows[i].count, mine);
     if (request.options.want_logits)
       request.logits.insert(request.logits.end(), mine.begin(), mine.end());
     if (rows[i].decode) ++decoded;

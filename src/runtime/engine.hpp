@@ -36,7 +36,8 @@ struct EngineOptions {
   std::int64_t context_limit = 0;  ///< tokens of the longest request
   std::int64_t pool_tokens = 0;    ///< of the full-attention pool; 0 = one request of context_limit
   SchedulerOptions scheduler;
-  bool keep_logits = false;  ///< requests may ask for the logits of every position
+  bool keep_logits = false;    ///< requests may ask for the logits of every position
+  bool score_prompts = false;  ///< requests may ask for the log-probability of every token
 };
 
 /// A request's next token, or its end.

@@ -29,10 +29,11 @@ struct SamplingOptions {
 struct RequestOptions {
   std::int64_t max_new_tokens = 64;
   SamplingOptions sampling;
-  std::vector<std::int32_t> stop_tokens;  ///< end the request and are not part of its text
-  bool want_logits = false;               ///< keep the logits of every position (verification)
+  std::vector<std::int32_t> stop_tokens{};  ///< end the request and are not part of its text
+  bool want_scores = false;  ///< keep the log-probability of every token after the first
+  bool want_logits = false;  ///< keep the logits of every position (verification)
   /// Teacher forcing: these follow the prompt whatever the logits say; max_new_tokens is theirs.
-  std::vector<std::int32_t> forced_tokens;
+  std::vector<std::int32_t> forced_tokens{};
 };
 
 enum class FinishReason : std::uint8_t { none, stop, length, context, cancelled, failed };
@@ -59,13 +60,16 @@ struct Request {
   std::int32_t state_slot = -1;            ///< of the recurrent states; -1 = none
 
   FinishReason finish_reason = FinishReason::none;
-  Status failure;             ///< why, when finish_reason is `failed`
-  std::vector<float> logits;  ///< want_logits: [computed, vocab]
+  Status failure;              ///< why, when finish_reason is `failed`
+  std::vector<float> logits;   ///< want_logits: [computed, vocab]
+  std::vector<double> scores;  ///< want_scores: natural log-probability of tokens 1, 2, …
 
   [[nodiscard]] std::int64_t num_tokens() const { return static_cast<std::int64_t>(tokens.size()); }
   [[nodiscard]] std::int64_t num_generated() const { return num_tokens() - prompt_len; }
   /// All but the newest token computed: the next step is a decode.
   [[nodiscard]] bool decoding() const { return computed > 0 && computed + 1 == num_tokens(); }
+  /// Every position's logits are computed, not only the last one's.
+  [[nodiscard]] bool wants_all_rows() const { return options.want_logits || options.want_scores; }
   [[nodiscard]] bool finished() const { return finish_reason != FinishReason::none; }
 };
 

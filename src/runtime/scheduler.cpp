@@ -45,6 +45,7 @@ void Scheduler::preempt_youngest() {
   release_pages(*victim);
   victim->computed = 0;
   victim->logits.clear();
+  victim->scores.clear();
   waiting_.push_front(victim);
   ++num_preemptions_;
 }

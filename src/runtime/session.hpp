@@ -42,6 +42,8 @@ class Session {
   [[nodiscard]] model::Ops& ops() { return *ops_; }
   /// What was chosen and why.
   [[nodiscard]] const Selection& selection() const { return engine_->backends().selection; }
+  /// Of the weights as they lie in the files.
+  [[nodiscard]] std::int64_t weight_bytes() const { return checkpoint_.weights->total_bytes(); }
   [[nodiscard]] double load_seconds() const { return load_seconds_; }
 
  private:

@@ -1,0 +1,146 @@
+#include "cli/generate_options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <charconv>
+#include <string_view>
+
+#include "model/weights/mapped_file.hpp"
+
+namespace attune::cli {
+namespace {
+
+Result<std::vector<std::int32_t>> parse_tokens(std::string_view text) {
+  std::vector<std::int32_t> tokens;
+  std::size_t begin = 0;
+  while (begin <= text.size() && !text.empty()) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    const std::string_view word = text.substr(begin, comma - begin);
+    std::int32_t token = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
+    if (error != std::errc() || end != word.data() + word.size()) {
+      return invalid_argument("--tokens: '" + std::string(word) +
+                              "' is not a token id, wanted e.g. 1,2,3");
+    }
+    tokens.push_back(token);
+    begin = comma + 1;
+  }
+  if (tokens.empty()) return invalid_argument("--tokens is empty: wanted e.g. 1,2,3");
+  return tokens;
+}
+
+bool blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
+/// One prompt a line; of a .jsonl file, one JSON string a line, so that a prompt may have several.
+Result<std::vector<std::string>> prompts_of_file(const std::string& path) {
+  const Result<std::string> content = read_file(path);
+  if (!content.ok()) return content.status();
+  const bool json = path.ends_with(".jsonl");
+  std::vector<std::string> prompts;
+  std::size_t begin = 0;
+  for (std::size_t line = 1; begin < content->size(); ++line) {
+    const std::size_t end = std::min(content->find('\n', begin), content->size());
+    std::string text = content->substr(begin, end - begin);
+    begin = end + 1;
+    if (!text.empty() && text.back() == '\r') text.pop_back();
+    if (blank(text)) continue;
+    if (json) {
+      const auto parsed = nlohmann::json::parse(text, nullptr, false);
+      if (!parsed.is_string()) {
+        return invalid_argument(path + ", line " + std::to_string(line) + ": wanted a JSON string");
+      }
+      text = parsed.get<std::string>();
+    }
+    prompts.push_back(std::move(text));
+  }
+  if (prompts.empty()) return invalid_argument(path + " holds no prompt: wanted one a line");
+  return prompts;
+}
+
+}  // namespace
+
+void add_generate_options(CLI::App& command, GenerateOptions& o) {
+  add_common_options(command, o.common);
+  command.add_option("--prompt", o.prompt, "text to continue");
+  command.add_option("--prompt-file", o.prompt_file,
+                     "one prompt a line (of a .jsonl file: one JSON string a line); all run at "
+                     "once, by continuous batching");
+  command.add_option("--tokens", o.tokens, "token ids to continue, e.g. 1,2,3; needs no tokenizer");
+  command.add_option("--perplexity", o.perplexity,
+                     "instead of generating: the perplexity of a text file");
+  command.add_flag("--chat", o.chat, "apply the model's chat template to each prompt");
+  command.add_option("--max-new-tokens", o.max_new_tokens, "tokens to generate")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--temperature", o.sampling.temperature, "0 = greedy")->capture_default_str();
+  command.add_option("--top-k", o.sampling.top_k, "keep the k best; 0 = all")
+      ->capture_default_str();
+  command.add_option("--top-p", o.sampling.top_p, "keep the best that reach this probability")
+      ->capture_default_str();
+  command.add_option("--min-p", o.sampling.min_p, "keep those of this share of the best's")
+      ->capture_default_str();
+  command.add_option("--repetition-penalty", o.sampling.repetition_penalty, "1 = off")
+      ->capture_default_str();
+  command.add_option("--stop", o.stop, "end at this text, which is not shown; repeatable");
+  command.add_flag("--ignore-eos", o.ignore_eos, "go on after the model's end tokens");
+  command.add_option("--chunk-size", o.chunk_size, "prompt tokens a step")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+      ->capture_default_str();
+  command.add_option("--max-batch", o.max_batch, "requests that run at once")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command
+      .add_option("--pool-tokens", o.pool_tokens,
+                  "tokens the KV pool holds; 0 = enough for the requests that run at once")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      .add_option("--weights", o.weights,
+                  "auto, as_stored, bf16 or fp32: what the weights are kept as")
+      ->capture_default_str();
+  command.add_flag("--batch-invariant", o.batch_invariant,
+                   "a request's output must not depend on its neighbours, bit for bit");
+}
+
+Result<std::string> read_file(const std::string& path) {
+  const Result<model::MappedFile> file = model::MappedFile::open(path);
+  if (!file.ok()) return file.status();
+  return std::string(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
+}
+
+Result<std::vector<Prompt>> read_prompts(const GenerateOptions& options,
+                                         const text::Tokenizer* tokenizer) {
+  const int given = int{options.prompt.has_value()} + int{options.prompt_file.has_value()} +
+                    int{options.tokens.has_value()};
+  if (given != 1) {
+    return invalid_argument("wanted exactly one of --prompt, --prompt-file and --tokens, have " +
+                            std::to_string(given));
+  }
+  if (options.tokens) {
+    if (options.chat) return invalid_argument("--chat needs text: it does not go with --tokens");
+    Result<std::vector<std::int32_t>> tokens = parse_tokens(*options.tokens);
+    if (!tokens.ok()) return tokens.status();
+    return std::vector<Prompt>{{.text = {}, .tokens = std::move(*tokens)}};
+  }
+  std::vector<std::string> texts;
+  if (options.prompt) {
+    if (options.prompt->empty()) return invalid_argument("--prompt is empty");
+    texts.push_back(*options.prompt);
+  } else {
+    Result<std::vector<std::string>> lines = prompts_of_file(*options.prompt_file);
+    if (!lines.ok()) return lines.status();
+    texts = std::move(*lines);
+  }
+  std::vector<Prompt> prompts;
+  for (std::string& text : texts) {
+    Result<std::vector<text::TokenId>> ids = tokenizer->encode(text);
+    if (!ids.ok()) return ids.status();
+    prompts.push_back({.text = std::move(text), .tokens = std::move(*ids)});
+  }
+  return prompts;
+}
+
+}  // namespace attune::cli

@@ -1,0 +1,55 @@
+// The options of attune generate, and the prompts they name (layer cli).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <attune/status.hpp>
+
+#include "cli/command.hpp"
+#include "runtime/request.hpp"
+#include "text/tokenizer.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace attune::cli {
+
+struct GenerateOptions {
+  CommonOptions common;
+  std::optional<std::string> prompt;
+  std::optional<std::string> prompt_file;
+  std::optional<std::string> tokens;
+  std::optional<std::string> perplexity;
+  bool chat = false;
+  std::string weights = "auto";
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  std::int64_t max_new_tokens = 64;
+  std::int64_t chunk_size = 512;
+  std::int64_t max_batch = 16;
+  std::int64_t pool_tokens = 0;
+  bool batch_invariant = false;
+  runtime::SamplingOptions sampling;
+};
+
+void add_generate_options(CLI::App& command, GenerateOptions& options);
+
+/// One prompt: its text (empty for --tokens) and its ids.
+struct Prompt {
+  std::string text;
+  std::vector<std::int32_t> tokens;
+};
+
+/// Exactly one of --prompt, --prompt-file and --tokens; refuses empty prompts. `tokenizer` may be
+/// null for --tokens.
+Result<std::vector<Prompt>> read_prompts(const GenerateOptions& options,
+                                         const text::Tokenizer* tokenizer);
+
+/// A whole file, or the system's reason why not.
+Result<std::string> read_file(const std::string& path);
+
+}  // namespace attune::cli

@@ -1,0 +1,82 @@
+#include "cli/generate_report.hpp"
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/model_options.hpp"
+
+namespace attune::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double rate(std::int64_t tokens, double seconds) {
+  return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
+}
+
+Json backends_json(const Selection& selection) {
+  Json out = Json::array();
+  for (const GroupSelection& group : selection.groups) {
+    for (const PhaseSelection& phase : group.phases) {
+      Json row = {{"layers", group.group.layers},
+                  {"kind", group.group.kind},
+                  {"phase", name(phase.phase)},
+                  {"backend", phase.backend},
+                  {"page_size", group.page_size},
+                  {"chosen_by", name(phase.chosen_by)},
+                  {"why", phase.why}};
+      if (group.kv_layout) row["kv_layout"] = name(*group.kv_layout);
+      out.push_back(std::move(row));
+    }
+  }
+  return out;
+}
+
+Json generation_json(const Generation& g) {
+  return {{"text", g.text},
+          {"prompt_tokens", g.prompt_tokens},
+          {"tokens", g.tokens},
+          {"finish_reason", g.finish_reason}};
+}
+
+}  // namespace
+
+void print_json(const std::vector<Generation>& generations, runtime::Session& session) {
+  const runtime::EngineStatistics s = session.engine().statistics();
+  // One prompt has the contract's fields at the top; several have one object each.
+  Json out = Json::object();
+  if (generations.size() == 1) {
+    out = generation_json(generations[0]);
+  } else {
+    out["results"] = Json::array();
+    for (const Generation& g : generations) out["results"].push_back(generation_json(g));
+  }
+  out["backends"] = backends_json(session.selection());
+  out["prefill_tokens_per_s"] = rate(s.prefill_tokens, s.prefill_seconds);
+  out["decode_tokens_per_s"] = rate(s.decode_tokens, s.decode_seconds);
+  out["load_s"] = session.load_seconds();
+  out["peak_rss_bytes"] = runtime::peak_rss_bytes();
+  out["kv_bytes"] = s.kv_bytes;
+  out["weight_bytes"] = session.weight_bytes();
+  out["steps"] = s.num_steps;
+  out["preemptions"] = s.num_preemptions;
+  out["fallbacks"] = session.selection().fallbacks;
+  fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void print_statistics(runtime::Session& session) {
+  const runtime::EngineStatistics s = session.engine().statistics();
+  print_selection(session.selection());
+  constexpr double kMiB = 1 << 20;
+  fmt::print(stderr, "prefill {} tokens, {:.1f}/s · decode {} tokens, {:.1f}/s · load {:.2f} s\n",
+             s.prefill_tokens, rate(s.prefill_tokens, s.prefill_seconds), s.decode_tokens,
+             rate(s.decode_tokens, s.decode_seconds), session.load_seconds());
+  fmt::print(
+      stderr, "memory peak {:.0f} MiB · weights on file {:.0f} MiB · KV pool {:.1f} MiB{}\n",
+      static_cast<double>(runtime::peak_rss_bytes()) / kMiB,
+      static_cast<double>(session.weight_bytes()) / kMiB, static_cast<double>(s.kv_bytes) / kMiB,
+      s.num_preemptions > 0 ? fmt::format(" · {} preemptions: the pool is tight", s.num_preemptions)
+                            : "");
+}
+
+}  // namespace attune::cli

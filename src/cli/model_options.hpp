@@ -1,0 +1,42 @@
+// From the options of the contract to an opened model (layer cli).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <attune/registry.hpp>
+#include <attune/status.hpp>
+
+#include "cli/command.hpp"
+#include "model/checkpoint.hpp"
+#include "runtime/backend_set.hpp"
+#include "runtime/session.hpp"
+
+namespace attune::cli {
+
+/// What selection is asked, from --attention-backend and its relatives, --page-size,
+/// --kv-cache-dtype and --fallback. The first word that makes no sense is named.
+Result<SelectionOptions> selection_options(const CommonOptions& options);
+
+Result<Registry> open_registry(const CommonOptions& options);
+
+/// The words of --weights.
+Result<model::CpuWeights> parse_weights(const std::string& word);
+
+/// How to run a model, beyond what every command shares.
+struct ModelRun {
+  std::string weights = "auto";  ///< auto, as_stored, bf16, fp32
+  bool batch_invariant = false;
+  runtime::EngineOptions engine;
+};
+
+/// Opens `checkpoint` on the device of --device with the backends of the options.
+Result<std::unique_ptr<runtime::Session>> open_session(const CommonOptions& options,
+                                                       const ModelRun& run,
+                                                       model::Checkpoint checkpoint);
+
+/// On stderr: which backend serves which layers and phase, and why.
+void print_selection(const Selection& selection);
+
+}  // namespace attune::cli
