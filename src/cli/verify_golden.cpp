@@ -1,0 +1,183 @@
+#include "cli/verify_golden.hpp"
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "cli/model_options.hpp"
+#include "conformance/golden.hpp"
+#include "device/thread_pool.hpp"
+
+namespace attune::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+/// One way to serve every model: a backend, or what the options ask.
+struct Candidate {
+  std::string label;
+  SelectionOptions selection;
+};
+
+struct Verdict {
+  std::string model;
+  std::string backend;
+  std::string status{};  ///< passed, failed, skipped
+  std::string reason{};
+  double max_abs_err = 0;
+  bool tokens_match = false;
+};
+
+Result<std::vector<std::string>> model_folders(const std::vector<std::string>& given) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const std::string& folder : given) {
+    if (!fs::is_directory(folder, error)) return invalid_argument("no folder " + folder);
+    if (fs::exists(fs::path(folder) / "golden.safetensors", error)) {
+      found.push_back(folder);
+      continue;
+    }
+    std::vector<std::string> inside;
+    for (const auto& entry : fs::directory_iterator(folder, error))
+      if (fs::exists(entry.path() / "golden.safetensors", error))
+        inside.push_back(entry.path().string());
+    if (inside.empty())
+      return invalid_argument(folder + " holds no golden.safetensors, nor do its folders");
+    std::sort(inside.begin(), inside.end());
+    found.insert(found.end(), inside.begin(), inside.end());
+  }
+  return found;
+}
+
+/// Without a named backend, every usable one in turn.
+Result<std::vector<Candidate>> candidates(const CommonOptions& options, const Registry& registry,
+                                          const DeviceInfo& device) {
+  Result<SelectionOptions> asked = selection_options(options);
+  if (!asked.ok()) return asked.status();
+  if (!asked->kv_dtype) asked->kv_dtype = DType::f32;  // what the tolerance was set for
+  const bool named = asked->prefill != "auto" || asked->decode != "auto" || !asked->layers.empty();
+  if (named) {
+    const std::string label =
+        asked->prefill == asked->decode ? asked->prefill : asked->prefill + "+" + asked->decode;
+    return std::vector<Candidate>{{label, *asked}};
+  }
+  std::vector<Candidate> all;
+  for (const BackendStanding& standing : registry.standings(device)) {
+    if (!standing.usable) continue;
+    Candidate one{std::string(standing.descriptor->name), *asked};
+    one.selection.prefill = one.selection.decode = one.label;
+    all.push_back(std::move(one));
+  }
+  if (all.empty()) return unsupported("no backend is usable on " + device.name);
+  return all;
+}
+
+Verdict verdict_of(const std::string& folder, const std::string& backend,
+                   const Result<conformance::GoldenOutcome>& outcome) {
+  Verdict v{.model = fs::path(folder).filename().string(), .backend = backend};
+  if (v.model.empty()) v.model = fs::path(folder).parent_path().filename().string();
+  if (!outcome.ok()) {
+    const bool refused = outcome.status().code() == StatusCode::unsupported;
+    v.status = refused ? "skipped" : "failed";
+    v.reason = outcome.status().text();
+    if (!outcome.status().refusals().empty()) {
+      const Refusal& first = outcome.status().refusals().front();
+      v.reason = first.rule + ": wanted " + first.wanted + ", have " + first.have;
+    }
+    return v;
+  }
+  v.status = outcome->passed() ? "passed" : "failed";
+  v.max_abs_err = outcome->max_abs_err;
+  v.tokens_match = outcome->tokens_match;
+  if (!outcome->passed()) {
+    v.reason = outcome->max_excess > 1 ? fmt::format("{:.1f} tolerances away in {}",
+                                                     outcome->max_excess, outcome->worst)
+                                       : "a greedy token differs";
+  } else {
+    v.reason = outcome->not_run;
+  }
+  return v;
+}
+
+void print_table(const std::vector<Verdict>& verdicts) {
+  std::size_t width = 0;
+  for (const Verdict& v : verdicts) width = std::max(width, v.model.size());
+  for (const Verdict& v : verdicts) {
+    fmt::print("{:<8} {:<{}} {:<14} ", v.status, v.model, width, v.backend);
+    if (v.status != "skipped") fmt::print("max error {:.1e} ", v.max_abs_err);
+    fmt::print("{}\n", v.reason);
+  }
+}
+
+void print_json(const std::vector<Verdict>& verdicts, int passed, int failed, int skipped) {
+  Json out = {{"passed", passed}, {"failed", failed}, {"skipped", skipped}};
+  out["models"] = Json::array();
+  for (const Verdict& v : verdicts) {
+    Json row = {{"name", v.model}, {"backend", v.backend}, {"status", v.status}};
+    row["reason"] = v.reason;
+    // JSON has no NaN; a model whose logits are none reports null.
+    row["max_abs_err"] = std::isfinite(v.max_abs_err) ? Json(v.max_abs_err) : Json(nullptr);
+    row["tokens_match"] = v.tokens_match;
+    out["models"].push_back(std::move(row));
+  }
+  fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace
+
+int verify_golden(const CommonOptions& options, const std::vector<std::string>& folders) {
+  const Result<std::vector<std::string>> models = model_folders(folders);
+  if (!models.ok()) return report(models.status());
+  const Result<DeviceInfo> device = device_of(options);
+  if (!device.ok()) return report(device.status());
+  const Result<Registry> registry = open_registry(options);
+  if (!registry.ok()) return report(registry.status());
+  const Result<std::vector<Candidate>> backends = candidates(options, *registry, *device);
+  if (!backends.ok()) return report(backends.status());
+  auto threads = device::ThreadPool::make({.num_threads = thread_count(options, *device)});
+  if (!threads.ok()) return report(threads.status());
+
+  std::vector<Verdict> verdicts;
+  for (const std::string& folder : *models) {
+    for (const Candidate& candidate : *backends) {
+      conformance::GoldenRun run;
+      run.folder = folder;
+      run.executor = threads->get();
+      run.isa = device->isa;
+      if (candidate.selection.page_size > 0) run.page_sizes = {candidate.selection.page_size};
+      run.make_backends = [&](const model::ModelConfig& config, std::int32_t page_size) {
+        runtime::BackendRequest request;
+        request.device = *device;
+        request.selection = candidate.selection;
+        request.selection.page_size = page_size;
+        request.dtypes = {.compute = DType::f32, .kv = *candidate.selection.kv_dtype};
+        return runtime::make_backends(*registry, config, request, **threads);
+      };
+      verdicts.push_back(verdict_of(folder, candidate.label, conformance::check_golden(run)));
+    }
+  }
+
+  const auto count = [&](std::string_view status) {
+    return static_cast<int>(std::count_if(verdicts.begin(), verdicts.end(),
+                                          [&](const Verdict& v) { return v.status == status; }));
+  };
+  const int passed = count("passed");
+  const int failed = count("failed");
+  const int skipped = count("skipped");
+  if (options.json) {
+    print_json(verdicts, passed, failed, skipped);
+  } else {
+    print_table(verdicts);
+    fmt::print("{} passed, {} failed, {} skipped\n", passed, failed, skipped);
+  }
+  if (failed > 0) return kFailed;
+  return passed > 0 ? kDone : kNoBackend;
+}
+
+}  // namespace attune::cli
