@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", ATTUNE_VERSION);
   int exit_code = kDone;
   add_doctor(app, exit_code);
+  add_embed(app, exit_code);
   add_generate(app, exit_code);
   try {
     app.parse(argc, argv);

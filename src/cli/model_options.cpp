@@ -39,6 +39,50 @@ Status parse_override(const std::string& text, std::vector<LayerOverride>& out) 
   return {};
 }
 
+/// Everything the options say about how to open a model.
+struct Opening {
+  Registry registry;
+  runtime::BackendRequest request;
+  runtime::SessionOptions session;
+
+  /// Valid as long as this object is.
+  [[nodiscard]] runtime::MakeBackends make_backends() const {
+    return [this](const model::ModelConfig& config, Executor& executor) {
+      runtime::BackendRequest asked = request;
+      if (config.checkpoint_kv_dtype) asked.dtypes.kv = *config.checkpoint_kv_dtype;
+      return runtime::make_backends(registry, config, asked, executor);
+    };
+  }
+};
+
+Result<Opening> read_opening(const CommonOptions& options, const std::string& weights_word,
+                             bool batch_invariant) {
+  const Result<DeviceInfo> device = device_of(options);
+  if (!device.ok()) return device.status();
+  const Result<SelectionOptions> selection = selection_options(options);
+  if (!selection.ok()) return selection.status();
+  const Result<model::CpuWeights> weights = parse_weights(weights_word);
+  if (!weights.ok()) return weights.status();
+  Result<Registry> registry = open_registry(options);
+  if (!registry.ok()) return registry.status();
+  Opening opening{.registry = std::move(*registry), .request = {}, .session = {}};
+  // Activations are fp32 on a CPU; keys are kept as wide as the weights.
+  opening.request = {
+      .device = *device,
+      .selection = *selection,
+      .dtypes = {.compute = DType::f32,
+                 .kv = *weights == model::CpuWeights::f32 ? DType::f32 : DType::bf16},
+      .batch_invariant = batch_invariant};
+  opening.session.device = *device;
+  opening.session.num_threads = thread_count(options, *device);
+  opening.session.weights = *weights;
+  return opening;
+}
+
+void print_warnings(const Selection& selection) {
+  for (const std::string& warning : selection.warnings) fmt::print(stderr, "attune: {}\n", warning);
+}
+
 std::string layer_ranges(const std::vector<int>& layers) {
   std::string text;
   for (std::size_t i = 0; i < layers.size();) {
@@ -94,36 +138,26 @@ Result<model::CpuWeights> parse_weights(const std::string& word) {
 Result<std::unique_ptr<runtime::Session>> open_session(const CommonOptions& options,
                                                        const ModelRun& run,
                                                        model::Checkpoint checkpoint) {
-  const Result<DeviceInfo> device = device_of(options);
-  if (!device.ok()) return device.status();
-  const Result<SelectionOptions> selection = selection_options(options);
-  if (!selection.ok()) return selection.status();
-  const Result<model::CpuWeights> weights = parse_weights(run.weights);
-  if (!weights.ok()) return weights.status();
-  const Result<Registry> registry = open_registry(options);
-  if (!registry.ok()) return registry.status();
-
-  runtime::SessionOptions session;
-  session.device = *device;
-  session.num_threads = thread_count(options, *device);
-  session.weights = *weights;
+  const Result<Opening> opening = read_opening(options, run.weights, run.batch_invariant);
+  if (!opening.ok()) return opening.status();
+  runtime::SessionOptions session = opening->session;
   session.engine = run.engine;
-  const auto make = [&](const model::ModelConfig& config,
-                        Executor& executor) -> Result<runtime::BackendSet> {
-    runtime::BackendRequest request;
-    request.device = *device;
-    request.selection = *selection;
-    // Activations are fp32 on a CPU; keys are kept as the checkpoint keeps its weights.
-    request.dtypes = {.compute = DType::f32,
-                      .kv = *weights == model::CpuWeights::f32 ? DType::f32 : DType::bf16};
-    if (config.checkpoint_kv_dtype) request.dtypes.kv = *config.checkpoint_kv_dtype;
-    request.batch_invariant = run.batch_invariant;
-    return runtime::make_backends(*registry, config, request, executor);
-  };
-  auto opened = runtime::Session::open(std::move(checkpoint), make, session);
+  auto opened = runtime::Session::open(std::move(checkpoint), opening->make_backends(), session);
   if (!opened.ok()) return opened.status();
-  for (const std::string& warning : (*opened)->selection().warnings)
-    fmt::print(stderr, "attune: {}\n", warning);
+  print_warnings((*opened)->selection());
+  return opened;
+}
+
+Result<std::unique_ptr<runtime::Embedder>> open_embedder(const CommonOptions& options,
+                                                         const std::string& weights,
+                                                         const model::PoolingConfig& pooling,
+                                                         model::Checkpoint checkpoint) {
+  const Result<Opening> opening = read_opening(options, weights, false);
+  if (!opening.ok()) return opening.status();
+  auto opened = runtime::Embedder::open(std::move(checkpoint), pooling, opening->make_backends(),
+                                        opening->session);
+  if (!opened.ok()) return opened.status();
+  print_warnings((*opened)->selection());
   return opened;
 }
 

@@ -11,6 +11,7 @@
 #include "cli/command.hpp"
 #include "model/checkpoint.hpp"
 #include "runtime/backend_set.hpp"
+#include "runtime/embedder.hpp"
 #include "runtime/session.hpp"
 
 namespace attune::cli {
@@ -35,6 +36,12 @@ struct ModelRun {
 Result<std::unique_ptr<runtime::Session>> open_session(const CommonOptions& options,
                                                        const ModelRun& run,
                                                        model::Checkpoint checkpoint);
+
+/// Likewise an encoder.
+Result<std::unique_ptr<runtime::Embedder>> open_embedder(const CommonOptions& options,
+                                                         const std::string& weights,
+                                                         const model::PoolingConfig& pooling,
+                                                         model::Checkpoint checkpoint);
 
 /// On stderr: which backend serves which layers and phase, and why.
 void print_selection(const Selection& selection);

@@ -254,6 +254,7 @@ struct ModelConfig {
   MoeConfig moe;
   EncoderConfig encoder;
   bool is_encoder_only = false;
+  int num_token_types = 0;  ///< BERT: segments that have an embedding of their own
 
   NormKind norm = NormKind::rms;
   NormPlacement norm_placement = NormPlacement::pre;

@@ -15,6 +15,7 @@ void build_bert(ConfigDraft& d) {
   c.gated_mlp = false;
   c.mlp_bias = true;
   c.is_encoder_only = true;
+  c.num_token_types = d.text.size("type_vocab_size", 2);
   const std::string positions = d.text.text("position_embedding_type", "absolute");
   c.positions = positions == "absolute" ? PositionKind::learned : PositionKind::relative_bias;
   AttentionConfig& a = d.attention;

@@ -8,8 +8,10 @@
 namespace attune::model {
 namespace {
 
-constexpr std::array<std::string_view, 5> kRoots{"model.", "model.language_model.",
-                                                 "language_model.model.", "backbone.", ""};
+constexpr std::array<std::string_view, 6> kRoots{
+    "model.", "model.language_model.", "language_model.model.", "backbone.", "bert.", ""};
+constexpr std::array<std::string_view, 3> kTables{"embed_tokens.weight", "embeddings.weight",
+                                                  "embeddings.word_embeddings.weight"};
 
 }  // namespace
 
@@ -17,7 +19,7 @@ Loader::Loader(const ModelConfig& config, std::span<const AttentionGroup> groups
                const WeightStore& store, Ops& ops, RopeTables& ropes)
     : config_(config), groups_(groups), store_(store), ops_(ops), ropes_(ropes), root_(kRoots[0]) {
   for (std::string_view root : kRoots) {
-    for (std::string_view table : {"embed_tokens.weight", "embeddings.weight"}) {
+    for (std::string_view table : kTables) {
       if (!store.has(std::string(root) + std::string(table))) continue;
       root_ = root;
       return;
@@ -39,7 +41,8 @@ int Loader::group_of(int layer, bool linear) const {
 }
 
 std::string Loader::layer(int index) const {
-  return root_ + "layers." + std::to_string(index) + ".";
+  return root_ + (config_.is_encoder_only ? "encoder.layer." : "layers.") + std::to_string(index) +
+         ".";
 }
 
 std::string Loader::pick(const std::string& prefix,
