@@ -10,6 +10,7 @@
 
 #include "kernels/ops/rows.hpp"
 #include "model/cpu_linear.hpp"
+#include "model/cpu_products.hpp"
 #include "model/ops.hpp"
 
 namespace attune::model {

@@ -4,44 +4,66 @@
 #include <string>
 #include <utility>
 
+#include "base/math.hpp"
 #include "kernels/ops/dequant.hpp"
 #include "model/parallel.hpp"
 
 namespace attune::model {
 namespace {
 
-/// The form in which a weight is multiplied.
+namespace quant = kernels::quant_matmul;
+using kernels::ops::row_bytes;
+
+/// The plain type in which a weight is multiplied; quantised ones that stay so are repacked
+/// instead.
 WeightType multiplied_as(WeightType stored, CpuWeights form) {
-  if (form == CpuWeights::f32 || stored == WeightType::f32) {
-    return form == CpuWeights::bf16 ? WeightType::bf16 : WeightType::f32;
+  switch (form) {
+    case CpuWeights::f32: return WeightType::f32;
+    case CpuWeights::bf16: return WeightType::bf16;
+    case CpuWeights::as_stored: break;
   }
-  return WeightType::bf16;
+  return stored;
 }
 
-/// fp32 and bf16 are read where they lie if they lie on whole numbers' addresses; safetensors
-/// promises no alignment.
+/// Numbers are read where they lie only from addresses they may lie at; safetensors promises none.
 bool usable_in_place(const WeightView& view) {
-  const auto address = reinterpret_cast<std::uintptr_t>(view.data);
-  return address % static_cast<std::uintptr_t>(kernels::ops::row_bytes(view.type, 1)) == 0;
+  const auto size = static_cast<std::uintptr_t>(row_bytes(view.type, 1));
+  return reinterpret_cast<std::uintptr_t>(view.data) % size == 0;
 }
 
-std::vector<std::byte> converted(const WeightView& view, WeightType to, Executor& executor) {
+std::int64_t bytes_of(const CpuLinear::Segment& s) {
+  return s.tiles == nullptr
+             ? s.view.bytes()
+             : base::ceil_div<std::int64_t>(s.view.rows(), quant::kTileRows) * s.tile_stride;
+}
+
+void convert_rows(const WeightView& view, WeightType to, std::byte* out, Executor& executor) {
   const std::int64_t columns = view.columns();
-  const std::int64_t from_bytes = kernels::ops::row_bytes(view.type, columns);
-  const std::int64_t to_bytes = kernels::ops::row_bytes(to, columns);
-  std::vector<std::byte> copy(static_cast<std::size_t>(view.rows() * to_bytes));
   for_row_ranges(executor, view.rows(), columns, [&](std::int64_t first, std::int64_t last, int) {
-    const std::byte* from = view.data + first * from_bytes;
-    std::byte* out = copy.data() + first * to_bytes;
+    const std::byte* from = view.data + first * row_bytes(view.type, columns);
+    std::byte* at = out + first * row_bytes(to, columns);
+    const std::int64_t count = (last - first) * columns;
     if (to == WeightType::bf16) {
-      kernels::ops::dequantise_bf16(view.type, from, (last - first) * columns,
-                                    reinterpret_cast<std::uint16_t*>(out));
+      kernels::ops::dequantise_bf16(view.type, from, count, reinterpret_cast<std::uint16_t*>(at));
+    } else if (to == WeightType::f32) {
+      kernels::ops::dequantise(view.type, from, count, reinterpret_cast<float*>(at));
     } else {
-      kernels::ops::dequantise(view.type, from, (last - first) * columns,
-                               reinterpret_cast<float*>(out));
+      std::copy_n(from, (last - first) * row_bytes(to, columns), at);
     }
   });
-  return copy;
+}
+
+void pack_tiles(const WeightView& view, std::int64_t stride, std::byte* out, Executor& executor) {
+  const std::int64_t columns = view.columns();
+  const std::int64_t tiles = base::ceil_div<std::int64_t>(view.rows(), quant::kTileRows);
+  for_row_ranges(executor, tiles, columns * quant::kTileRows,
+                 [&](std::int64_t first, std::int64_t last, int) {
+                   for (std::int64_t t = first; t < last; ++t) {
+                     const std::int64_t row = t * quant::kTileRows;
+                     quant::pack_tile(view.type, view.data + row * row_bytes(view.type, columns),
+                                      view.rows() - row, columns, out + t * stride);
+                   }
+                 });
 }
 
 }  // namespace
@@ -58,86 +80,83 @@ Result<std::unique_ptr<CpuLinear>> CpuLinear::make(const LinearParts& parts, Cpu
       return invalid_argument("stacked weights need equal columns, found " +
                               std::to_string(linear->columns_) + " and " +
                               std::to_string(view.columns()));
-    Segment segment{.view = view, .copy = {}, .first_row = linear->rows_};
-    const WeightType type = multiplied_as(view.type, form);
-    if (type != view.type || !usable_in_place(view)) {
-      segment.copy = converted(view, type, executor);
-      segment.view.data = segment.copy.data();
-      segment.view.type = type;
-    }
-    linear->rows_ += view.rows();
-    linear->segments_.push_back(std::move(segment));
+    if (Status s = linear->add_segment(view, form, parts.lookup_only, executor); !s.ok()) return s;
   }
-  bool has_bias = false;
-  for (const WeightView& bias : parts.biases) has_bias = has_bias || bias.defined();
-  if (has_bias) {
-    linear->bias_.assign(static_cast<std::size_t>(linear->rows_), 0.0f);
-    for (std::size_t i = 0; i < parts.biases.size(); ++i) {
-      const WeightView& bias = parts.biases[i];
-      if (!bias.defined()) continue;
-      if (bias.num_elements() != parts.weights[i].rows())
-        return invalid_argument("a bias of " + std::to_string(bias.num_elements()) +
-                                " numbers beside a weight of " +
-                                std::to_string(parts.weights[i].rows()) + " rows");
-      kernels::ops::dequantise(bias.type, bias.data, bias.num_elements(),
-                               linear->bias_.data() + linear->segments_[i].first_row);
-    }
-  }
+  if (Status s = linear->add_biases(parts); !s.ok()) return s;
+  linear->cut_into_jobs(executor.num_threads());
   return linear;
 }
 
-CpuProducts::CpuProducts(Executor& executor, const kernels::ops::RowKernels& rows)
-    : executor_(executor), rows_(rows), matmul_(executor.num_threads()) {}
+Status CpuLinear::add_segment(const WeightView& view, CpuWeights form, bool lookup_only,
+                              Executor& executor) {
+  Segment& s = segments_.emplace_back();
+  s.view = view;
+  s.first_row = rows_;
+  rows_ += view.rows();
+  if (lookup_only) return {};
 
-Status CpuProducts::multiply(const CpuLinear& w, const Matrix& x, const Matrix& y,
-                             bool accumulate) {
-  if (x.num_rows == 0) return {};
-  const std::int64_t columns = w.columns();
-  const bool any_bf16 = std::ranges::any_of(
-      w.segments(), [](const CpuLinear::Segment& s) { return s.view.type == WeightType::bf16; });
-  if (any_bf16) {
-    x_bf16_.resize(std::max(x_bf16_.size(), static_cast<std::size_t>(x.num_rows * columns)));
-    for_row_ranges(executor_, x.num_rows, columns, [&](std::int64_t first, std::int64_t last, int) {
-      for (std::int64_t r = first; r < last; ++r)
-        rows_.to_bf16(x.data + r * x.stride, columns, x_bf16_.data() + r * columns);
-    });
+  const WeightType type = multiplied_as(view.type, form);
+  const bool repack = kernels::ops::is_quantised(type);
+  if (!repack && type == view.type && usable_in_place(view)) return {};
+
+  const std::int64_t columns = view.columns();
+  std::int64_t bytes = view.rows() * row_bytes(type, columns);
+  if (repack) {
+    const quant::Layout layout = quant::layout_of(type);
+    s.layout = static_cast<std::size_t>(std::ranges::find(layouts_, layout) - layouts_.begin());
+    if (s.layout == layouts_.size()) layouts_.push_back(layout);
+    s.tile_stride = quant::tile_bytes(layout, columns);
+    bytes = base::ceil_div<std::int64_t>(view.rows(), quant::kTileRows) * s.tile_stride;
   }
-  for (const CpuLinear::Segment& s : w.segments()) {
-    const Matrix out{.data = y.data + s.first_row, .num_rows = y.num_rows, .stride = y.stride};
-    const bool bf16 = s.view.type == WeightType::bf16;
-    const Status status =
-        bf16 ? multiply_segment(s, x_bf16_.data(), DType::bf16, columns, out, accumulate)
-             : multiply_segment(s, x.data, DType::f32, x.stride, out, accumulate);
-    if (!status.ok()) return status;
+  s.memory = allocate_aligned(static_cast<std::size_t>(bytes));
+  if (!s.memory)
+    return {StatusCode::out_of_memory,
+            "no memory for " + std::to_string(bytes) + " bytes of weights"};
+  if (repack) {
+    pack_tiles(view, s.tile_stride, s.memory.get(), executor);
+    s.tiles = s.memory.get();
+  } else {
+    convert_rows(view, type, s.memory.get(), executor);
+    s.view.data = s.memory.get();
+    s.view.type = type;
   }
-  if (w.bias() != nullptr)
-    for_row_ranges(executor_, x.num_rows, w.rows(),
-                   [&](std::int64_t first, std::int64_t last, int) {
-                     for (std::int64_t r = first; r < last; ++r)
-                       rows_.add_scaled(w.bias(), 1.0f, w.rows(), y.data + r * y.stride);
-                   });
   return {};
 }
 
-Status CpuProducts::multiply_segment(const CpuLinear::Segment& segment, const void* x, DType x_type,
-                                     std::int64_t x_stride, const Matrix& y, bool accumulate) {
-  const kernels::ops::MatmulShape shape{.m = y.num_rows,
-                                        .n = segment.view.rows(),
-                                        .k = segment.view.columns(),
-                                        .lda = x_stride,
-                                        .ldc = y.stride,
-                                        .input = x_type,
-                                        .accumulate = accumulate};
-  auto plan = matmul_.plan(shape, executor_.num_threads());
-  if (!plan.ok()) return plan.status();
-  std::vector<Status> failures(static_cast<std::size_t>(executor_.num_threads()));
-  for_each_item(executor_, num_parts(**plan), [&](std::int64_t part, int thread) {
-    Status status = matmul_.run(**plan, x, segment.view.data, y.data, part, thread);
-    if (!status.ok()) failures[static_cast<std::size_t>(thread)] = std::move(status);
-  });
-  for (Status& failure : failures)
-    if (!failure.ok()) return std::move(failure);
+Status CpuLinear::add_biases(const LinearParts& parts) {
+  const bool any = std::ranges::any_of(parts.biases, &WeightView::defined);
+  if (!any) return {};
+  bias_.assign(static_cast<std::size_t>(rows_), 0.0f);
+  for (std::size_t i = 0; i < parts.biases.size(); ++i) {
+    const WeightView& bias = parts.biases[i];
+    if (!bias.defined()) continue;
+    if (bias.num_elements() != parts.weights[i].rows())
+      return invalid_argument("a bias of " + std::to_string(bias.num_elements()) +
+                              " numbers beside a weight of " +
+                              std::to_string(parts.weights[i].rows()) + " rows");
+    kernels::ops::dequantise(bias.type, bias.data, bias.num_elements(),
+                             bias_.data() + segments_[i].first_row);
+  }
   return {};
+}
+
+void CpuLinear::cut_into_jobs(int num_threads) {
+  // Large enough to be worth claiming, and enough of them that threads finish together.
+  constexpr std::int64_t kLeastBytes = 32768;
+  constexpr std::int64_t kPerThread = 8;
+  std::int64_t total = 0;
+  for (const Segment& s : segments_) total += bytes_of(s);
+  const std::int64_t target =
+      std::max(kLeastBytes, total / (num_threads == 1 ? 1 : num_threads * kPerThread));
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    const std::int64_t rows = segments_[i].view.rows();
+    const std::int64_t row_size =
+        std::max<std::int64_t>(1, bytes_of(segments_[i]) / std::max<std::int64_t>(rows, 1));
+    const std::int64_t step = base::round_up<std::int64_t>(
+        std::max<std::int64_t>(1, target / row_size), quant::kTileRows);
+    for (std::int64_t first = 0; first < rows; first += step)
+      jobs_.push_back({.segment = i, .first = first, .count = std::min(step, rows - first)});
+  }
 }
 
 }  // namespace attune::model

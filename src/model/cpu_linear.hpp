@@ -1,29 +1,40 @@
-// Weight matrices on the CPU and products with them (layer model).
+// Weight matrices on the CPU (layer model): stacked, in the form their product reads, cut into jobs
+// for threads.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <attune/device.hpp>
 #include <attune/status.hpp>
 
-#include "kernels/ops/matmul.hpp"
-#include "kernels/ops/rows.hpp"
+#include "kernels/quant_matmul/layout.hpp"
+#include "model/aligned_bytes.hpp"
 #include "model/cpu_ops.hpp"
 #include "model/ops.hpp"
 
 namespace attune::model {
 
-/// Stacked matrices with equal columns. A segment keeps the form its product reads: a view of the
-/// file, or a converted copy.
 class CpuLinear final : public Linear {
  public:
+  /// One matrix of the stack.
   struct Segment {
-    WeightView view;
-    std::vector<std::byte> copy;  ///< what view points to, unless that is the file
+    WeightView view;  ///< of the file, or of `memory` where that holds converted rows
+    AlignedBytes memory;
+    const std::byte* tiles = nullptr;  ///< repacked blocks in `memory`, or nullptr
+    std::size_t layout = 0;            ///< of the tiles: index into layouts()
+    std::int64_t tile_stride = 0;
     std::int64_t first_row = 0;
+  };
+
+  /// Rows of one segment that one thread multiplies at a time; whole tiles.
+  struct Job {
+    std::size_t segment = 0;
+    std::int64_t first = 0;
+    std::int64_t count = 0;
   };
 
   static Result<std::unique_ptr<CpuLinear>> make(const LinearParts& parts, CpuWeights form,
@@ -31,36 +42,22 @@ class CpuLinear final : public Linear {
 
   [[nodiscard]] std::int64_t rows() const override { return rows_; }
   [[nodiscard]] std::int64_t columns() const override { return columns_; }
-  [[nodiscard]] const std::vector<Segment>& segments() const { return segments_; }
+  [[nodiscard]] std::span<const Segment> segments() const { return segments_; }
+  [[nodiscard]] std::span<const kernels::quant_matmul::Layout> layouts() const { return layouts_; }
+  [[nodiscard]] std::span<const Job> jobs() const { return jobs_; }
   [[nodiscard]] const float* bias() const { return bias_.empty() ? nullptr : bias_.data(); }
 
  private:
+  Status add_segment(const WeightView& view, CpuWeights form, bool lookup_only, Executor& executor);
+  Status add_biases(const LinearParts& parts);
+  void cut_into_jobs(int num_threads);
+
   std::vector<Segment> segments_;
+  std::vector<kernels::quant_matmul::Layout> layouts_;
+  std::vector<Job> jobs_;
   std::vector<float> bias_;
   std::int64_t rows_ = 0;
   std::int64_t columns_ = 0;
-};
-
-/// y = x · Wᵀ + bias. Owns the compiled products and the scratch memory; one caller at a time.
-class CpuProducts {
- public:
-  CpuProducts(Executor& executor, const kernels::ops::RowKernels& rows);
-
-  struct Matrix {
-    float* data = nullptr;
-    std::int64_t num_rows = 0;
-    std::int64_t stride = 0;
-  };
-  Status multiply(const CpuLinear& w, const Matrix& x, const Matrix& y, bool accumulate);
-
- private:
-  Status multiply_segment(const CpuLinear::Segment& segment, const void* x, DType x_type,
-                          std::int64_t x_stride, const Matrix& y, bool accumulate);
-
-  Executor& executor_;
-  const kernels::ops::RowKernels& rows_;
-  kernels::ops::Matmul matmul_;
-  std::vector<std::uint16_t> x_bf16_;
 };
 
 }  // namespace attune::model

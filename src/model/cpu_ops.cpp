@@ -7,12 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include "base/math.hpp"
 #include "kernels/ops/dequant.hpp"
 #include "kernels/ops/route.hpp"
 #include "kernels/ops/rows.hpp"
+#include "model/aligned_bytes.hpp"
 #include "model/cpu_experts.hpp"
+#include "model/cpu_kernels.hpp"
 #include "model/cpu_linear.hpp"
+#include "model/cpu_products.hpp"
 #include "model/parallel.hpp"
 
 namespace attune::model {
@@ -79,8 +81,9 @@ class CpuOps final : public Ops {
   CpuOps(Executor& executor, const CpuOpsOptions& options)
       : executor_(executor),
         options_(options),
-        rows_(kernels::ops::kScalarRows),
-        products_(executor, rows_),
+        kernels_(choose_cpu_kernels(options.isa)),
+        rows_(*kernels_.rows),
+        products_(executor, kernels_),
         experts_(executor, rows_, products_) {}
 
   [[nodiscard]] DeviceKind device() const override { return DeviceKind::cpu; }
@@ -148,6 +151,7 @@ class CpuOps final : public Ops {
 
   Executor& executor_;
   CpuOpsOptions options_;
+  CpuKernels kernels_;
   const RowKernels& rows_;
   CpuProducts products_;
   CpuExpertProducts experts_;
@@ -156,13 +160,11 @@ class CpuOps final : public Ops {
 };
 
 Result<Buffer> CpuOps::allocate(std::size_t bytes) {
-  constexpr std::size_t kAlignment = 256;
-  void* data =
-      std::aligned_alloc(kAlignment, base::round_up(std::max<std::size_t>(bytes, 1), kAlignment));
-  if (data == nullptr)
+  AlignedBytes memory = allocate_aligned(bytes);
+  if (!memory)
     return Status(StatusCode::out_of_memory,
                   "no memory for " + std::to_string(bytes) + " bytes of activations or weights");
-  return Buffer(this, data, bytes);
+  return Buffer(this, memory.release(), bytes);
 }
 
 Result<std::unique_ptr<Linear>> CpuOps::make_linear(const LinearParts& parts) {

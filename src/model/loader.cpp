@@ -82,6 +82,16 @@ std::unique_ptr<Linear> Loader::linear(std::span<const Matrix> matrices, std::in
   return nullptr;
 }
 
+std::unique_ptr<Linear> Loader::table(const Matrix& matrix, std::int64_t columns) {
+  const WeightView rows = view(matrix.name + ".weight", {matrix.rows, columns});
+  if (!status_.ok()) return nullptr;
+  Result<std::unique_ptr<Linear>> made =
+      ops_.make_linear({.weights = std::span(&rows, 1), .lookup_only = true});
+  if (made.ok()) return std::move(*made);
+  fail(made.status());
+  return nullptr;
+}
+
 Buffer Loader::vector(const std::string& name, std::int64_t size) {
   const WeightView weight = view(name, {size});
   if (!status_.ok()) return {};

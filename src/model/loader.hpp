@@ -72,6 +72,8 @@ class Loader {
                                  Bias bias = Bias::if_present) {
     return linear(std::span(&matrix, 1), columns, bias);
   }
+  /// An embedding that is no head.
+  std::unique_ptr<Linear> table(const Matrix& matrix, std::int64_t columns);
   /// A weight as it lies in the file; undefined after a failure.
   WeightView view(const std::string& name, std::initializer_list<std::int64_t> shape);
   /// fp32 in device memory.

@@ -31,8 +31,10 @@ Status Model::load(const WeightStore& store) {
   const std::int64_t hidden = config_.hidden_size;
   const Matrix embedding{loader.pick(loader.root(), {"embed_tokens", "embeddings"}),
                          config_.vocab_size};
-  embedding_ = loader.linear(embedding, hidden);
-  if (!config_.tie_embeddings) {
+  if (config_.tie_embeddings) {
+    embedding_ = loader.linear(embedding, hidden);
+  } else {
+    embedding_ = loader.table(embedding, hidden);
     const Matrix head{loader.pick("", {"lm_head", "language_model.lm_head"}), config_.vocab_size};
     head_ = loader.linear(head, hidden);
   }

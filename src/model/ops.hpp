@@ -79,6 +79,7 @@ class Experts {
 struct LinearParts {
   std::span<const WeightView> weights;
   std::span<const WeightView> biases{};
+  bool lookup_only = false;  ///< an embedding that is no head: its rows are read, never multiplied
 };
 
 struct NormParams {

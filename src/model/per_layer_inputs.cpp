@@ -11,8 +11,8 @@ PerLayerInputs::PerLayerInputs(Loader& loader)
       projection_scale_(
           static_cast<float>(1.0 / std::sqrt(static_cast<double>(loader.config().hidden_size)))) {
   const std::string& root = loader.root();
-  table_ = loader.linear({root + "embed_tokens_per_layer", loader.config().per_layer_vocab_size},
-                         width_);
+  table_ =
+      loader.table({root + "embed_tokens_per_layer", loader.config().per_layer_vocab_size}, width_);
   projection_ =
       loader.linear({root + "per_layer_model_projection", width_}, loader.config().hidden_size);
   norm_ = loader.norm(root + "per_layer_projection_norm", size_);

@@ -254,6 +254,51 @@ TEST_P(CpuOpsTest, GatedActivations) {
   }
 }
 
+TEST_P(CpuOpsTest, QuantisedStacksAgreeWithTheirNumbers) {
+  // One block a row of each type, beside a plain matrix and a bias: every path in one product.
+  constexpr std::int64_t kColumns = 256, kRows = 40;
+  const auto blocks = [&](WeightType type) {
+    std::vector<std::byte> bytes(
+        static_cast<std::size_t>(kRows * kernels::ops::row_bytes(type, kColumns)));
+    for (std::byte& b : bytes) b = static_cast<std::byte>(engine_() & 0x3f);  // small halves
+    return bytes;
+  };
+  const auto q4_1 = blocks(WeightType::q4_1), q6_k = blocks(WeightType::q6_k);
+  const auto plain = random(kRows * kColumns), bias = random(kRows);
+  const auto quantised = [&](const std::vector<std::byte>& bytes, WeightType type) {
+    return WeightView{.data = bytes.data(), .type = type, .rank = 2, .shape = {kRows, kColumns}};
+  };
+  const WeightView weights[] = {quantised(q4_1, WeightType::q4_1), weight(plain, kRows, kColumns),
+                                quantised(q6_k, WeightType::q6_k)};
+  const WeightView biases[] = {weight(bias, 1, kRows), {}, weight(bias, 1, kRows)};
+  auto linear = ops_->make_linear({.weights = weights, .biases = biases});
+  ASSERT_TRUE(linear.ok()) << linear.status().text();
+  std::vector<float> w(3 * kRows * kColumns);
+  for (std::size_t i = 0; i < 3; ++i)
+    read_f32(weights[i], std::span(w).subspan(i * kRows * kColumns, kRows * kColumns));
+  for (std::int64_t tokens : {1, 8, 9, 20}) {
+    auto x = random(tokens * kColumns);
+    std::vector<float> y(static_cast<std::size_t>(tokens * 3 * kRows));
+    ops_->linear(**linear, view(x, tokens, kColumns), view(y, tokens, 3 * kRows));
+    ASSERT_TRUE(ops_->synchronize().ok());
+    for (std::int64_t t = 0; t < tokens; ++t)
+      for (std::int64_t r = 0; r < 3 * kRows; ++r) {
+        double want = r / kRows == 1 ? 0.0 : bias[static_cast<std::size_t>(r % kRows)];
+        double size = std::abs(want);
+        for (std::int64_t i = 0; i < kColumns; ++i) {
+          const double product =
+              static_cast<double>(w[static_cast<std::size_t>(r * kColumns + i)]) *
+              x[static_cast<std::size_t>(t * kColumns + i)];
+          want += product;
+          size += std::abs(product);
+        }
+        // 8-bit activations are off by half a step of 1/127 each, at random.
+        const double tolerance = GetParam() == CpuWeights::f32 ? 1e-5 : 3e-3;
+        ASSERT_NEAR(y[static_cast<std::size_t>(t * 3 * kRows + r)], want, tolerance * size);
+      }
+  }
+}
+
 TEST_P(CpuOpsTest, StackingUnequalColumnsIsRefused) {
   const auto a = random(64), b = random(64);
   const WeightView weights[] = {weight(a, 2, 32), weight(b, 1, 64)};

@@ -1,0 +1,23 @@
+#include "model/cpu_kernels.hpp"
+
+#include <algorithm>
+
+#include "device/cpu_features.hpp"
+#include "kernels/ops/matmul.hpp"
+
+namespace attune::model {
+
+CpuKernels choose_cpu_kernels(CpuIsa cap) {
+  const device::CpuFeatures cpu = device::detect_cpu_features();
+  const CpuIsa isa = std::min(cap, device::usable_isa(cpu));
+  namespace quant = kernels::quant_matmul;
+  CpuKernels kernels{.rows = &kernels::ops::kScalarRows,
+                     .quant = &quant::kScalarSet,
+                     .isa = static_cast<kernels::simd::Isa>(isa),
+                     .fast_bf16 = isa >= CpuIsa::avx512 && kernels::ops::Matmul::has_fast_bf16()};
+  if (isa >= CpuIsa::avx2) kernels.quant = &quant::kAvx2Set;
+  if (isa >= CpuIsa::avx512 && cpu.avx512_vnni) kernels.quant = &quant::kAvx512VnniSet;
+  return kernels;
+}
+
+}  // namespace attune::model
