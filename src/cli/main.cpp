@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   add_doctor(app, exit_code);
   add_embed(app, exit_code);
   add_generate(app, exit_code);
+  add_verify(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
