@@ -129,15 +129,19 @@ struct Block {
 /// The keys any of the block's rows sees, and what the block costs: row-key products, packing.
 void survey(const AttentionSpec& spec, const std::vector<KeyRange>& visible, Block& block) {
   KeyRange all{INT64_MAX, 0};
+  KeyRange shared{0, INT64_MAX};
   double products = 0.0;
   for (std::int64_t t = 0; t < block.item.num_tokens; ++t) {
     const KeyRange& range = visible[static_cast<std::size_t>(block.item.first_token + t)];
+    shared.begin = std::max(shared.begin, range.begin);
+    shared.end = std::min(shared.end, range.end);
     if (range.begin >= range.end) continue;
     all.begin = std::min(all.begin, range.begin);
     all.end = std::max(all.end, range.end);
     products += static_cast<double>(range.end - range.begin);
   }
   if (all.begin >= all.end) all = {};
+  block.item.shared = shared;
   block.item.kv_begin = all.begin;
   block.item.kv_end = all.end;
   block.cost = products * block.item.num_heads * (spec.head_dim_qk + spec.head_dim_vo) +

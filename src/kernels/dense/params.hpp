@@ -85,6 +85,7 @@ struct Item {
   int num_heads = 0;
   std::int64_t kv_begin = 0;  ///< key indices
   std::int64_t kv_end = 0;
+  attention::KeyRange shared{};   ///< key indices that every row sees
   std::int64_t kv_len = 0;        ///< of the request (custom masks)
   std::int64_t partial_row = -1;  ///< first row of partial_o; -1 = write the final o and lse
 };

@@ -58,10 +58,15 @@ struct RowIo {
     }
   }
 
-  /// Fetches a row that the next tile will read.
-  static void prefetch(const char* row, std::int64_t bytes) {
-    if (row == nullptr) return;
-    for (std::int64_t i = 0; i < bytes; i += 64) V::prefetch(row + i);
+  /// Asks for a row that is read soon.
+  static void prefetch(const void* row, std::int64_t bytes) {
+    const char* const p = static_cast<const char*>(row);
+    for (std::int64_t i = 0; i < bytes; i += 64) V::prefetch(p + i);
+  }
+  /// Likewise, but only as far as the second-level cache.
+  static void prefetch_far(const void* row, std::int64_t bytes) {
+    const char* const p = static_cast<const char*>(row);
+    for (std::int64_t i = 0; i < bytes; i += 64) V::prefetch_far(p + i);
   }
 
   /// Queries as numbers of the unit, [rows, q_stride], zero beyond head_dim_qk.
@@ -77,28 +82,30 @@ struct RowIo {
     }
   }
 
-  /// The rule of one row for the tile that starts at key index `tile` and holds keys [from, to).
-  static softmax::RowRule rule(const Params& p, const Item& item, std::int64_t row,
-                               std::int64_t tile, int from, int to) {
-    const std::int64_t in_item = row / item.num_heads;
-    const std::int64_t token = item.first_token + in_item;
-    const auto head = item.first_head + row % item.num_heads;
+  /// What all rows of an item have in common.
+  static softmax::RowRule common_rule(const Params& p, const Item& item) {
     softmax::RowRule rule;
     rule.scale = p.logit_scale;
     if (p.k_scale_per_head != nullptr) rule.scale *= p.k_scale_per_head[item.kv_head];
     rule.cap = p.logits_soft_cap;
+    if (p.custom_mask != nullptr) rule.bits = p.custom_mask + p.custom_mask_indptr[item.request];
+    return rule;
+  }
+
+  /// The rule of one row for the tile that starts at key index `tile` and holds keys [from, to).
+  static void set_rule(const Params& p, const Item& item, std::int64_t token_in_item,
+                       std::int64_t head_in_item, std::int64_t tile, int from, int to,
+                       softmax::RowRule& rule) {
+    const std::int64_t token = item.first_token + token_in_item;
     if (p.temperature != nullptr) rule.temperature = p.temperature[token];
     if (p.alibi_slopes != nullptr) {
-      rule.slope = p.alibi_slopes[head];
+      rule.slope = p.alibi_slopes[item.first_head + head_in_item];
       rule.distance = static_cast<float>(p.key_position[token] - tile);
     }
     rule.from = clip(p.visible[token].begin - tile, from, to);
     rule.to = clip(p.visible[token].end - tile, rule.from, to);
-    if (p.custom_mask != nullptr) {
-      rule.bits = p.custom_mask + p.custom_mask_indptr[item.request];
-      rule.first_bit = (item.request_token + in_item) * item.kv_len + tile;
-    }
-    return rule;
+    if (p.custom_mask != nullptr)
+      rule.first_bit = (item.request_token + token_in_item) * item.kv_len + tile;
   }
 
   /// Normalises one row and writes it to its place, final or partial.
@@ -146,6 +153,8 @@ struct RowIo {
         const char* const in = q + ((item.first_token + t) * p.q.token_stride +
                                     (item.first_head + h) * p.q.head_stride) *
                                        kBytes<Q>;
+        // Heads lie side by side, tokens do not: ask for the next token's.
+        prefetch(in + p.q.token_stride * kBytes<Q>, p.head_dim_qk * kBytes<Q>);
         for (std::int64_t d = 0; d < p.scratch.q_stride; d += Unit::kNumbers) {
           const std::int64_t left = p.head_dim_qk - d;
           const int n = left < 0                ? 0

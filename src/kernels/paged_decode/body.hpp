@@ -43,6 +43,7 @@ struct Body {
     for (std::int64_t i = 0; i < rows * kLanes; i += kLanes) V::store(sum + i, V::zero());
     for (std::int64_t i = 0; i < rows * o_stride; i += kLanes) V::store(o + i, V::zero());
 
+    softmax::RowRule rule = Io::common_rule(p, item);
     dense::TileRows tiles[2];
     std::int64_t tile = item.kv_begin / kTile * kTile;
     if (tile < item.kv_end) Io::locate(p, item, tile, tiles[0]);
@@ -57,9 +58,10 @@ struct Body {
 
       score_rows(p, keys, next, q, rows, scores);
       for (int r = 0; r < rows; ++r) {
-        softmax::OnlineSoftmax<Unit>::update(
-            scores + r * kTile, keys.to, Io::rule(p, item, r, tile, keys.from, keys.to), maximum[r],
-            sum + r * kLanes, o + r * o_stride, o_stride, weights + r * kTile);
+        Io::set_rule(p, item, 0, r, tile, keys.from, keys.to, rule);
+        softmax::OnlineSoftmax<Unit>::update(scores + r * kTile, keys.to, rule, maximum[r],
+                                             sum + r * kLanes, o + r * o_stride, o_stride,
+                                             weights + r * kTile);
       }
       add_values(p, keys, next, weights, rows, o);
     }

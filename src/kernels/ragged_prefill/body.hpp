@@ -29,6 +29,7 @@ struct Body {
   using Number = typename Unit::Number;
   using Operand = typename Unit::Operand;
   using Io = dense::RowIo<Unit, T>;
+  using Softmax = softmax::OnlineSoftmax<Unit>;
   static constexpr int kLanes = V::kLanes;
   static constexpr int kPair = Unit::kPair;
   static constexpr int kTile = dense::kKeyTile;
@@ -36,79 +37,155 @@ struct Body {
 
   static void run(const dense::Params& p, const dense::Item& item, void* scratch) {
     char* const base = static_cast<char*>(scratch);
-    auto* const q = reinterpret_cast<Number*>(base + p.scratch.q);
-    auto* const o = reinterpret_cast<float*>(base + p.scratch.o);
-    auto* const maximum = reinterpret_cast<float*>(base + p.scratch.maximum);
-    auto* const sum = reinterpret_cast<float*>(base + p.scratch.sum);
-    auto* const k = reinterpret_cast<Number*>(base + p.scratch.k);
-    auto* const v = reinterpret_cast<Number*>(base + p.scratch.v);
-    const std::int64_t rows = item.num_tokens * item.num_heads;
-    const std::int64_t q_stride = p.scratch.q_stride;
+    const Block block{.q = reinterpret_cast<Number*>(base + p.scratch.q),
+                      .o = reinterpret_cast<float*>(base + p.scratch.o),
+                      .maximum = reinterpret_cast<float*>(base + p.scratch.maximum),
+                      .sum = reinterpret_cast<float*>(base + p.scratch.sum),
+                      .k = reinterpret_cast<Number*>(base + p.scratch.k),
+                      .v = reinterpret_cast<Number*>(base + p.scratch.v),
+                      .rows = item.num_tokens * item.num_heads};
     const std::int64_t o_stride = p.scratch.o_stride;
+    Io::load_queries(p, item, block.q);
+    for (std::int64_t i = 0; i < block.rows; ++i) block.maximum[i] = softmax::kNone;
+    for (std::int64_t i = 0; i < block.rows * kLanes; i += kLanes)
+      V::store(block.sum + i, V::zero());
+    for (std::int64_t i = 0; i < block.rows * o_stride; i += kLanes)
+      V::store(block.o + i, V::zero());
 
-    Io::load_queries(p, item, q);
-    for (std::int64_t i = 0; i < rows; ++i) maximum[i] = softmax::kNone;
-    for (std::int64_t i = 0; i < rows * kLanes; i += kLanes) V::store(sum + i, V::zero());
-    for (std::int64_t i = 0; i < rows * o_stride; i += kLanes) V::store(o + i, V::zero());
-
-    for (std::int64_t tile = item.kv_begin / kTile * kTile; tile < item.kv_end; tile += kTile) {
-      dense::TileRows keys;
-      Io::locate(p, item, tile, keys);
-      pack_keys(p, keys, k);
-      pack_values(p, keys, v);
-      bool values_finite = false;
-      bool values_checked = false;
-      for (std::int64_t row = 0; row < rows;) {
-        const std::int64_t left = rows - row;
-        const int strip =
-            left >= kStripRows ? (left == 7 || left == 8 ? 4 : kStripRows) : static_cast<int>(left);
-        Strip s;
-        s.count = strip;
-        s.needed = 0;
-        bool hidden = false;
-        for (int r = 0; r < strip; ++r) {
-          s.rules[r] = Io::rule(p, item, row + r, tile, keys.from, keys.to);
-          if (s.rules[r].from < s.rules[r].to && s.rules[r].to > s.needed) s.needed = s.rules[r].to;
-        }
-        if (s.needed == 0) {
-          row += strip;
-          continue;
-        }
-        // The last pair may reach one key further than anybody looks.
-        hidden = s.needed % kPair != 0 && s.needed < keys.to;
-        for (int r = 0; r < strip; ++r)
-          hidden |=
-              s.rules[r].from > keys.from || s.rules[r].to < s.needed || s.rules[r].bits != nullptr;
-        score(q + row * q_stride, q_stride, k, (p.head_dim_qk + kPair - 1) / kPair, s);
-        for (int r = 0; r < strip; ++r)
-          softmax::OnlineSoftmax<Unit>::update(
-              s.scores + r * kTile, s.needed, s.rules[r], maximum[row + r],
-              sum + (row + r) * kLanes, o + (row + r) * o_stride, o_stride, s.weights + r * kTile);
-        // A hidden key weighs 0, but 0 times a value that is not finite is NaN.
-        if (hidden && !values_checked) {
-          values_finite = all_finite(v, kTile / kPair * o_stride * kPair);
-          values_checked = true;
-        }
-        if (hidden && !values_finite)
-          add_visible_values(p, keys, s, o + row * o_stride);
-        else
-          add_values(s, v, o_stride, o + row * o_stride);
-        row += strip;
-      }
+    dense::TileRows tiles[2];
+    std::int64_t tile = item.kv_begin / kTile * kTile;
+    if (tile < item.kv_end) Io::locate(p, item, tile, tiles[0]);
+    for (int now = 0; tile < item.kv_end; tile += kTile, now ^= 1) {
+      dense::TileRows& next = tiles[now ^ 1];
+      if (tile + kTile < item.kv_end)
+        Io::locate(p, item, tile + kTile, next);
+      else
+        next.from = next.to = 0;
+      pack_keys(p, tiles[now], block.k);
+      pack_values(p, tiles[now], block.v);
+      pass_over(p, item, block, tile, tiles[now], next);
     }
-    for (std::int64_t row = 0; row < rows; ++row)
-      Io::finish(p, item, row, o + row * o_stride, maximum[row], sum + row * kLanes);
+    for (std::int64_t row = 0; row < block.rows; ++row)
+      Io::finish(p, item, row, block.o + row * o_stride, block.maximum[row],
+                 block.sum + row * kLanes);
   }
 
  private:
+  /// The thread's memory for one item, and its size.
+  struct Block {
+    Number* q;
+    float* o;
+    float* maximum;
+    float* sum;
+    Number* k;
+    Number* v;
+    std::int64_t rows;
+  };
+
   /// What passes between the three steps of one strip and one tile.
   struct Strip {
     alignas(64) float scores[kStripRows * kTile];
     alignas(64) Number weights[kStripRows * kTile];
     softmax::RowRule rules[kStripRows];
-    int count = 0;
-    int needed = 0;  ///< no row sees a key of the tile at or beyond this
+    int count;
+    int needed;   ///< no row sees a key of the tile at or beyond this
+    bool hidden;  ///< some key below `needed`, or in its pair, is hidden from some row
   };
+
+  /// All strips over one packed tile, the next tile being fetched meanwhile.
+  static void pass_over(const dense::Params& p, const dense::Item& item, const Block& block,
+                        std::int64_t tile, const dense::TileRows& keys,
+                        const dense::TileRows& next) {
+    const std::int64_t q_stride = p.scratch.q_stride;
+    const std::int64_t o_stride = p.scratch.o_stride;
+    const int fetch_step = static_cast<int>((next.to * kStripRows + block.rows - 1) / block.rows);
+    int fetched = next.from;
+    enum class Values { unchecked, finite, not_finite } values = Values::unchecked;
+    Strip s;
+    const softmax::RowRule common = Io::common_rule(p, item);
+    for (softmax::RowRule& rule : s.rules) rule = common;
+    const bool simple = only_scales(p, common);
+    const bool all_whole = simple && tile >= item.shared.begin && tile + kTile <= item.shared.end;
+    const float factor = Softmax::log2_factor(common);
+    std::int64_t token = 0;
+    std::int64_t head = 0;
+    for (std::int64_t row = 0; row < block.rows; row += s.count) {
+      const std::int64_t left = block.rows - row;
+      // Never a strip of one or two rows at the end: 7 = 4 + 3, 8 = 4 + 4.
+      s.count =
+          static_cast<int>(left >= kStripRows ? (left == 7 || left == 8 ? 4 : kStripRows) : left);
+      for (int stop = fetched + fetch_step; fetched < stop && fetched < next.to; ++fetched) {
+        Io::prefetch_far(next.k[fetched], p.head_dim_qk * kBytes);
+        Io::prefetch_far(next.v[fetched], p.head_dim_vo * kBytes);
+      }
+      bool whole = all_whole;
+      if (whole) {
+        s.needed = kTile;
+        s.hidden = false;
+      } else {
+        survey(p, item, tile, keys, token, head, s);
+        if (s.needed == 0) continue;
+        whole = simple && s.needed == kTile && !s.hidden && keys.from == 0;
+      }
+
+      float* const o = block.o + row * o_stride;
+      const Number* const q = block.q + row * q_stride;
+      multiply_rows(
+          s.count, q, q_stride, block.k, kTile * kPair, (p.head_dim_qk + kPair - 1) / kPair,
+          (s.needed + kLanes * kPair - 1) / (kLanes * kPair) * kPair, s.scores, kTile, false);
+      for (int r = 0; r < s.count; ++r) {
+        float* const scores = s.scores + r * kTile;
+        Number* const weights = s.weights + r * kTile;
+        float& maximum = block.maximum[row + r];
+        float* const sum = block.sum + (row + r) * kLanes;
+        if (whole)
+          Softmax::template update_whole<kTile>(scores, factor, maximum, sum, o + r * o_stride,
+                                                o_stride, weights);
+        else
+          Softmax::update(scores, s.needed, s.rules[r], maximum, sum, o + r * o_stride, o_stride,
+                          weights);
+      }
+      // A hidden key weighs 0, but 0 times a value that is not finite is NaN.
+      if (s.hidden && values == Values::unchecked)
+        values = all_finite(block.v, kTile * o_stride) ? Values::finite : Values::not_finite;
+      if (s.hidden && values == Values::not_finite)
+        add_visible_values(p, keys, s, o);
+      else
+        multiply_rows(s.count, s.weights, kTile, block.v, o_stride * kPair,
+                      (s.needed + kPair - 1) / kPair, static_cast<int>(o_stride / kLanes), o,
+                      o_stride, true);
+    }
+  }
+
+  /// Nothing but the scale stands between the product and the logit of a visible key.
+  static bool only_scales(const dense::Params& p, const softmax::RowRule& common) {
+    return p.temperature == nullptr && p.alibi_slopes == nullptr && p.custom_mask == nullptr &&
+           Softmax::only_scales(common);
+  }
+
+  /// Rules of the strip's rows, which begin at `token` and `head` of the item; moves both behind
+  /// the strip.
+  static void survey(const dense::Params& p, const dense::Item& item, std::int64_t tile,
+                     const dense::TileRows& keys, std::int64_t& token, std::int64_t& head,
+                     Strip& s) {
+    s.needed = 0;
+    int last_from = keys.from;
+    int first_to = kTile;
+    for (int r = 0; r < s.count; ++r) {
+      softmax::RowRule& rule = s.rules[r];
+      Io::set_rule(p, item, token, head, tile, keys.from, keys.to, rule);
+      if (rule.from < rule.to && rule.to > s.needed) s.needed = rule.to;
+      if (rule.from > last_from) last_from = rule.from;
+      if (rule.to < first_to) first_to = rule.to;
+      if (++head == item.num_heads) {
+        head = 0;
+        ++token;
+      }
+    }
+    // The last pair may reach one key further than anybody looks.
+    s.hidden = last_from > keys.from || first_to < s.needed || s.rules[0].bits != nullptr ||
+               (s.needed % kPair != 0 && s.needed < keys.to);
+  }
 
   static void pack_keys(const dense::Params& p, const dense::TileRows& keys, Number* out) {
     for (std::int64_t d = 0; d < p.head_dim_qk; d += Unit::kNumbers) {
@@ -171,16 +248,6 @@ struct Body {
     }
     const float total = V::sum(sum);
     return total == total;
-  }
-
-  static void score(const Number* q, std::int64_t q_stride, const Number* k, int pairs, Strip& s) {
-    const int columns = (s.needed + kLanes * kPair - 1) / (kLanes * kPair) * kPair;
-    multiply_rows(s.count, q, q_stride, k, kTile * kPair, pairs, columns, s.scores, kTile, false);
-  }
-
-  static void add_values(const Strip& s, const Number* v, std::int64_t o_stride, float* o) {
-    multiply_rows(s.count, s.weights, kTile, v, o_stride * kPair, (s.needed + kPair - 1) / kPair,
-                  static_cast<int>(o_stride / kLanes), o, o_stride, true);
   }
 
   /// The slow, exact way: only visible keys enter the arithmetic.

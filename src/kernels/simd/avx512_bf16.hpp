@@ -37,6 +37,13 @@ struct Avx512Bf16Verbs : Avx512Verbs<Isa> {
     if constexpr (T != DType::bf16) return narrow<T>(_mm256_maskz_loadu_epi8(first_of_32(n), p));
   }
 
+  template <DType T>
+  static void store_as_n(void* p, F x, int n) {
+    if constexpr (T == DType::bf16)
+      _mm256_mask_storeu_epi16(p, Base::first(n), (__m256i)_mm512_cvtneps_pbh(x));
+    if constexpr (T != DType::bf16) Base::template store_as_n<T>(p, x, n);
+  }
+
   static Pairs round_to_pairs(F low, F high) { return (__m512i)_mm512_cvtne2ps_pbh(high, low); }
 
   /// A 16 by 16 matrix of pairs.

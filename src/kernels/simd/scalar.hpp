@@ -81,6 +81,7 @@ struct Scalar {
   }
 
   static void prefetch(const void*) {}
+  static void prefetch_far(const void*) {}
 
  private:
   template <class T>

@@ -44,11 +44,10 @@ struct OnlineSoftmax {
                      float* o, std::int64_t o_stride, typename Unit::Number* weights) {
     const int padded = (num_keys + kStep - 1) / kStep * kStep;
     const bool partly = rule.from > 0 || rule.to < padded || rule.bits != nullptr;
-    const bool plain =
-        rule.cap == 0.0f && rule.slope == 0.0f && rule.temperature * rule.scale > 0.0f;
+    const bool plain = only_scales(rule);
 
     // After this loop a score times `factor` is a logit in log2 units.
-    const float factor = plain ? rule.scale * rule.temperature * kLog2E : 1.0f;
+    const float factor = plain ? log2_factor(rule) : 1.0f;
     F best = V::set(kNone);
     if (plain && !partly) {
       for (int i = 0; i < padded; i += kLanes) best = V::max(V::load(scores + i), best);
@@ -62,21 +61,10 @@ struct OnlineSoftmax {
       }
     }
 
-    const float tile_maximum = V::largest(best) * factor;
-    F total = V::load(sum);
-    if (tile_maximum > maximum + (maximum == kNone ? 0.0f : kSlack)) {
-      if (maximum != kNone) {
-        const F shrink = V::exp2(V::set(maximum - tile_maximum));
-        total = V::mul(total, shrink);
-        for (std::int64_t i = 0; i < o_stride; i += kLanes)
-          V::store(o + i, V::mul(V::load(o + i), shrink));
-      }
-      maximum = tile_maximum;
-    }
-
-    // With nothing visible yet the subtrahend is 0: hidden keys weigh 0 and NaN stays NaN.
-    const F minus = V::set(maximum == kNone ? 0.0f : -maximum);
+    raise_maximum(V::largest(best) * factor, maximum, sum, o, o_stride);
+    const F minus = subtrahend(maximum);
     const F times = V::set(factor);
+    F total = V::load(sum);
     for (int i = 0; i < padded; i += kStep) {
       F p[Unit::kPair];
       simd::unroll<Unit::kPair>([&](auto h) {
@@ -88,7 +76,54 @@ struct OnlineSoftmax {
     V::store(sum, total);
   }
 
+  /// The same for a whole tile of kKeys keys, all visible, under a rule that only scales (by
+  /// `factor` > 0, into log2 units): the scores stay in registers.
+  template <int kKeys>
+  static void update_whole(const float* scores, float factor, float& maximum, float* sum, float* o,
+                           std::int64_t o_stride, typename Unit::Number* weights) {
+    constexpr int kVectors = kKeys / kLanes;
+    F x[kVectors];
+    simd::unroll<kVectors>([&](auto i) { x[i] = V::load(scores + i * kLanes); });
+    F best = x[0];
+    simd::unroll<kVectors>([&](auto i) { best = V::max(x[i], best); });
+    raise_maximum(V::largest(best) * factor, maximum, sum, o, o_stride);
+    const F minus = subtrahend(maximum);
+    const F times = V::set(factor);
+    simd::unroll<kVectors>([&](auto i) { x[i] = Unit::exp2(V::fma(x[i], times, minus)); });
+    F total = V::load(sum);
+    simd::unroll<kVectors / Unit::kPair>([&](auto i) {
+      F p[Unit::kPair];
+      simd::unroll<Unit::kPair>([&](auto h) {
+        p[h] = x[i * Unit::kPair + h];
+        total = V::add(total, p[h]);
+      });
+      Unit::store(weights + i * kStep, Unit::round(p));
+    });
+    V::store(sum, total);
+  }
+
+  /// Whether a rule only scales; `factor` brings raw products into log2 units then.
+  static bool only_scales(const RowRule& rule) {
+    return rule.cap == 0.0f && rule.slope == 0.0f && rule.temperature * rule.scale > 0.0f;
+  }
+  static float log2_factor(const RowRule& rule) { return rule.scale * rule.temperature * kLog2E; }
+
  private:
+  static void raise_maximum(float tile_maximum, float& maximum, float* sum, float* o,
+                            std::int64_t o_stride) {
+    if (!(tile_maximum > maximum + (maximum == kNone ? 0.0f : kSlack))) return;
+    if (maximum != kNone) {
+      const F shrink = V::exp2(V::set(maximum - tile_maximum));
+      V::store(sum, V::mul(V::load(sum), shrink));
+      for (std::int64_t i = 0; i < o_stride; i += kLanes)
+        V::store(o + i, V::mul(V::load(o + i), shrink));
+    }
+    maximum = tile_maximum;
+  }
+
+  /// With nothing visible yet it is 0: hidden keys weigh 0 and NaN stays NaN.
+  static F subtrahend(float maximum) { return V::set(maximum == kNone ? 0.0f : -maximum); }
+
   /// The full form: scale, cap, temperature, bias, in that order; result in log2 units.
   static F logits(F x, const RowRule& rule, int first) {
     x = V::mul(x, V::set(rule.scale));
