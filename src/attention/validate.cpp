@@ -264,6 +264,9 @@ Status validate_spec(const AttentionSpec& spec) {
     return invalid_argument("xai_temperature_len = 1 divides by log2(1) = 0");
   if (spec.kind != AttentionKind::decoder && spec.causal)
     return invalid_argument("cross and encoder-only attention are not causal: set causal = false");
+  if (spec.variant == Variant::mla && spec.kind != AttentionKind::decoder)
+    return invalid_argument(
+        "mla is decoder attention: cross and encoder attention have no latents");
   if (spec.variant == Variant::mla && spec.per_head_scales)
     return invalid_argument("mla has one KV head: use k_scale instead of per_head_scales");
   if (!is_float(spec.q_dtype) || !is_float(spec.o_dtype))

@@ -299,9 +299,6 @@ class HardCases {
     return std::move(cases_);
   }
 
- private:
-  [[nodiscard]] bool has(Feature f) const { return row_.features.has(f); }
-
   /// bf16, 16-token pages, groups of 4 (or what is nearest to it).
   [[nodiscard]] Case typical(BatchForm form, std::vector<RequestShape> requests) const {
     const bool mla = variant_ == Variant::mla;
@@ -317,6 +314,9 @@ class HardCases {
                   pick(factors_.group, mla ? 16 : 4), q, pick(factors_.kv_dtype, q));
     return one;
   }
+
+ private:
+  [[nodiscard]] bool has(Feature f) const { return row_.features.has(f); }
 
   /// fp32, the other layout, small odd pages, groups of 3, 80-wide heads.
   [[nodiscard]] Case awkward(BatchForm form, std::vector<RequestShape> requests) const {
@@ -499,7 +499,12 @@ class HardCases {
 
 }  // namespace
 
-std::vector<Case> make_cases(const Subject&, const Capability& row) {
+Case plain_case(const Capability& row, Phase phase) {
+  return HardCases(row, row.variants[0])
+      .typical(phase == Phase::decode ? BatchForm::decode : BatchForm::extend, {{1, 1}});
+}
+
+std::vector<Case> make_cases(const Capability& row, std::uint64_t seed) {
   std::vector<Case> cases;
   for (const Variant variant : row.variants) {
     if (variant != Variant::gqa && variant != Variant::mla) continue;
@@ -516,6 +521,7 @@ std::vector<Case> make_cases(const Subject&, const Capability& row) {
   }
   std::map<std::string, int> seen;
   for (Case& one : cases) {
+    one.seed += seed * 1000;
     one.name = case_name(one);
     if (const int count = ++seen[one.name]; count > 1) one.name += base::join("#", count);
   }

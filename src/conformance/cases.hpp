@@ -1,6 +1,7 @@
 // Cases from capability rows (layer conformance).
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,7 +15,10 @@ namespace attune::conformance {
 
 /// Every declared value and every feasible pair of values, each property over typical shapes, and
 /// named hard cases. Names are unique.
-[[nodiscard]] std::vector<Case> make_cases(const Subject& subject, const Capability& row);
+[[nodiscard]] std::vector<Case> make_cases(const Capability& row, std::uint64_t seed);
+
+/// A request the row accepts with nothing special in it.
+[[nodiscard]] Case plain_case(const Capability& row, Phase phase);
 
 /// "gqa/kv_dtype bf16", "mla/feature lse", …: what a row declares, and what a case exercises of it.
 [[nodiscard]] std::set<std::string> declared_by(const Capability& row);

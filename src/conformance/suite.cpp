@@ -6,6 +6,7 @@
 
 #include "base/join.hpp"
 #include "conformance/cases.hpp"
+#include "conformance/refusals.hpp"
 
 namespace attune::conformance {
 namespace {
@@ -89,7 +90,9 @@ SuiteReport run_suite(const Subject& subject, const SuiteOptions& options,
       }
     }
     if (!unfit.empty()) continue;
-    for (const Case& one : make_cases(subject, row)) {
+    for (CaseResult& refusal : check_refusals(subject, row, options.match))
+      record(std::move(refusal));
+    for (const Case& one : make_cases(row, options.seed)) {
       if (!selected(one, options)) continue;
       const auto start = std::chrono::steady_clock::now();
       Outcome outcome = one.property->check(subject, one);
@@ -122,7 +125,7 @@ std::vector<std::string> case_names(const Subject& subject, const SuiteOptions& 
   std::vector<std::string> names;
   for (const Capability& row : subject.descriptor->capabilities) {
     if (!hardware_reason(row, subject.device).empty()) continue;
-    for (const Case& one : make_cases(subject, row))
+    for (const Case& one : make_cases(row, options.seed))
       if (selected(one, options)) names.push_back(one.name);
   }
   return names;

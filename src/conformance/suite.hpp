@@ -8,6 +8,7 @@
 //   const SuiteReport report = run_suite(subject, {.full = true, .match = "gqa/decode/*"});
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@ namespace attune::conformance {
 struct SuiteOptions {
   bool full = false;
   std::string match = "*";  ///< of case names: * any text, ? any character
+  std::uint64_t seed = 0;   ///< of the values
 };
 
 struct CaseResult {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <ostream>
 #include <set>
 #include <string>
 
@@ -24,6 +25,8 @@ struct Built {
   BackendFactory make;
   CpuIsa cap = CpuIsa::amx;  ///< as --force-isa
 };
+
+void PrintTo(const Built& built, std::ostream* out) { *out << built.label; }
 
 class EveryBackend : public ::testing::TestWithParam<Built> {
  protected:
@@ -75,12 +78,9 @@ TEST(Suite, NamesAreUniqueAndReadable) {
 }
 
 TEST(Suite, EveryDeclaredWordIsReachedByACase) {
-  const Machine machine;
-  const Subject subject =
-      machine.subject(backends::reference::kDescriptor, backends::reference::kMake);
   for (const Capability& row : backends::reference::kDescriptor.capabilities) {
     std::set<std::string> open = declared_by(row);
-    for (const Case& one : make_cases(subject, row))
+    for (const Case& one : make_cases(row, 0))
       for (const std::string& word : exercised_by(one, row)) open.erase(word);
     EXPECT_THAT(open, ::testing::IsEmpty());
   }
