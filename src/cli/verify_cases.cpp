@@ -141,15 +141,15 @@ int verify_cases(const CommonOptions& options, const VerifyCasesOptions& which) 
     if (!standing.usable) {
       if (one)
         return report(unsupported(
-            fmt::format("{} cannot run on {}", standing.descriptor->name, options.device),
+            fmt::format("{} cannot run on {}", standing.descriptor->name, name(device->kind)),
             standing.reasons));
       all.cases.push_back(skip_of(standing));
       continue;
     }
-    const std::string_view name = standing.descriptor->name;
+    const std::string_view backend = standing.descriptor->name;
     const conformance::Subject subject{
         .descriptor = standing.descriptor,
-        .make = [&, name](const BackendContext& c) { return registry->make(name, c); },
+        .make = [&, backend](const BackendContext& c) { return registry->make(backend, c); },
         .oracle = [&](const BackendContext& c) { return registry->make("reference", c); },
         .device = *device,
         .executor = pool->get(),

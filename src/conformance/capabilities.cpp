@@ -61,7 +61,7 @@ std::set<std::string> declared_by(const Capability& row) {
   std::set<std::string> words;
   for (const Variant variant : row.variants) {
     const auto add = [&](std::string_view field, const auto& value) {
-      words.insert(join(name(variant), "/", field, " ", value));
+      words.insert(join(name(row.device), "/", name(variant), "/", field, " ", value));
     };
     for (const Phase p : row.phases) add("phase", name(p));
     for (const DType t : row.q_dtypes) add("q_dtype", name(t));
@@ -80,7 +80,7 @@ std::set<std::string> exercised_by(const Case& one, const Capability& row) {
   std::set<std::string> words;
   const AttentionSpec& s = one.spec;
   const auto add = [&](std::string_view field, const auto& value) {
-    words.insert(join(name(s.variant), "/", field, " ", value));
+    words.insert(join(name(row.device), "/", name(s.variant), "/", field, " ", value));
   };
   add("phase", name(phase_of(one)));
   add("q_dtype", name(s.q_dtype));

@@ -1,0 +1,77 @@
+// attune verify as typed: exit codes, and one JSON document.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <string>
+#include <vector>
+
+#include "cli/command.hpp"
+
+namespace attune::cli {
+namespace {
+
+struct Outcome {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+Outcome verify(std::vector<std::string> words) {
+  CLI::App app{"attune", "attune"};
+  Outcome outcome;
+  add_verify(app, outcome.code);
+  words.insert(words.begin(), "verify");
+  std::vector<std::string> reversed(words.rbegin(), words.rend());
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  try {
+    app.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    outcome.code = error.get_exit_code() == 0 ? kDone : kBadInput;
+  }
+  outcome.out = testing::internal::GetCapturedStdout();
+  outcome.err = testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+TEST(Verify, OneBackendAndAGlobAsJson) {
+  const Outcome o =
+      verify({"--attention-backend", "cpu", "--match", "gqa/prefill/*tails*", "--json"});
+  EXPECT_EQ(o.code, kDone);
+  const auto json = nlohmann::json::parse(o.out);
+  EXPECT_EQ(json["passed"], 1);
+  EXPECT_EQ(json["failed"], 0);
+  const auto& first = json["cases"][0];
+  EXPECT_EQ(first["backend"], "cpu");
+  EXPECT_EQ(first["status"], "passed");
+  EXPECT_THAT(first["name"].get<std::string>(), ::testing::HasSubstr("tails"));
+  EXPECT_GT(first["tolerance"].get<double>(), first["max_abs_err"].get<double>());
+}
+
+TEST(Verify, EveryBackendIsAnsweredFor) {
+  const Outcome o = verify({"--match", "gqa/prefill/*tails*", "--json"});
+  EXPECT_EQ(o.code, kDone);
+  bool fa3_skipped = false;
+  for (const auto& one : nlohmann::json::parse(o.out)["cases"])
+    fa3_skipped = fa3_skipped || (one["backend"] == "fa3" && one["status"] == "skipped" &&
+                                  !one["reason"].get<std::string>().empty());
+  EXPECT_TRUE(fa3_skipped);
+}
+
+TEST(Verify, BadInputIsNamed) {
+  EXPECT_EQ(verify({"--cases", "some"}).code, kBadInput);
+  const Outcome typo = verify({"--attention-backend", "cpuu"});
+  EXPECT_EQ(typo.code, kBadInput);
+  EXPECT_THAT(typo.err, ::testing::HasSubstr("nearest: cpu"));
+  const Outcome nothing = verify({"--match", "no/such/*"});
+  EXPECT_EQ(nothing.code, kBadInput);
+  EXPECT_THAT(nothing.err, ::testing::HasSubstr("no case"));
+  EXPECT_EQ(verify({"--page-size", "4"}).code, kBadInput);
+  EXPECT_EQ(verify({"--attention-backend", "fa3"}).code, kNoBackend);
+}
+
+}  // namespace
+}  // namespace attune::cli
