@@ -12,6 +12,7 @@
 
 #include <attune/registry.hpp>
 
+#include "cli/model_options.hpp"
 #include "conformance/suite.hpp"
 #include "device/thread_pool.hpp"
 
@@ -69,7 +70,7 @@ void print_json(const SuiteReport& report) {
                                    {"exercised", c.exercised},
                                    {"skipped", c.skipped},
                                    {"reason", c.reason}});
-  fmt::print("{}\n", out.dump(2));
+  fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
 void print_text(const SuiteReport& report) {
@@ -116,7 +117,7 @@ int verify_cases(const CommonOptions& options, const VerifyCasesOptions& which) 
     return report(unsupported(fmt::format(
         "verify --cases runs on this machine's CPU, not on {}: it needs memory it can read back",
         options.device)));
-  auto registry = Registry::open({.plugins = options.plugins});
+  auto registry = open_registry(options);
   if (!registry.ok()) return report(registry.status());
   const bool one = options.attention_backend != "auto";
   const BackendDescriptor* wanted = nullptr;

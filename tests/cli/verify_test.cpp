@@ -55,7 +55,8 @@ TEST(Verify, EveryBackendIsAnsweredFor) {
   const Outcome o = verify({"--match", "gqa/prefill/*tails*", "--json"});
   EXPECT_EQ(o.code, kDone);
   bool fa3_skipped = false;
-  for (const auto& one : nlohmann::json::parse(o.out)["cases"])
+  const auto json = nlohmann::json::parse(o.out);
+  for (const auto& one : json["cases"])
     fa3_skipped = fa3_skipped || (one["backend"] == "fa3" && one["status"] == "skipped" &&
                                   !one["reason"].get<std::string>().empty());
   EXPECT_TRUE(fa3_skipped);
