@@ -11,13 +11,17 @@ CpuKernels choose_cpu_kernels(CpuIsa cap) {
   const device::CpuFeatures cpu = device::detect_cpu_features();
   const CpuIsa isa = std::min(cap, device::usable_isa(cpu));
   namespace quant = kernels::quant_matmul;
-  CpuKernels kernels{.rows = &kernels::ops::kScalarRows,
-                     .quant = &quant::kScalarSet,
-                     .isa = static_cast<kernels::simd::Isa>(isa),
-                     .fast_bf16 = isa >= CpuIsa::avx512 && kernels::ops::Matmul::has_fast_bf16()};
-  if (isa >= CpuIsa::avx2) kernels.quant = &quant::kAvx2Set;
+  CpuKernels chosen{.rows = &kernels::ops::kScalarRows,
+                    .quant = &quant::kScalarSet,
+                    .isa = static_cast<kernels::simd::Isa>(isa),
+                    .fast_bf16 = isa >= CpuIsa::avx512 && kernels::ops::Matmul::has_fast_bf16()};
+  if (isa >= CpuIsa::avx2) {
+    chosen.rows = &kernels::ops::kAvx2Rows;
+    chosen.quant = &quant::kAvx2Set;
+  }
+  if (isa >= CpuIsa::avx512) kernels.rows = &kernels::ops::kAvx512Rows;
   if (isa >= CpuIsa::avx512 && cpu.avx512_vnni) kernels.quant = &quant::kAvx512VnniSet;
-  return kernels;
+  return chosen;
 }
 
 }  // namespace attune::model
