@@ -14,9 +14,10 @@
 namespace attune::text {
 
 /// Parses JSON; `what` names the source in the error.
-inline Result<nlohmann::json> parse_json(std::string_view text, std::string_view what) {
+template <class Json = nlohmann::json>
+Result<Json> parse_json(std::string_view text, std::string_view what) {
   try {
-    return nlohmann::json::parse(text);
+    return Json::parse(text);
   } catch (const nlohmann::json::exception& error) {
     return invalid_argument(std::string(what) + " is not JSON: " + error.what());
   }

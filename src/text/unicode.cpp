@@ -123,6 +123,22 @@ std::string to_lower(std::string_view text) {
   return out;
 }
 
+std::string to_upper(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const Utf8Char c = read_utf8(text);
+    if (c.code == 0xDF) {
+      out += "SS";
+    } else {
+      append_utf8(out,
+                  static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c.code))));
+    }
+    text.remove_prefix(c.length);
+  }
+  return out;
+}
+
 std::string normalize(std::string_view text, NormalForm form) {
   const auto ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
   if (std::all_of(text.begin(), text.end(), ascii)) return std::string(text);

@@ -24,6 +24,9 @@ namespace attune::text {
 /// Lower case, character by character (no context: a final sigma stays the ordinary one).
 [[nodiscard]] std::string to_lower(std::string_view text);
 
+/// Upper case, character by character; sharp s becomes two.
+[[nodiscard]] std::string to_upper(std::string_view text);
+
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 
 /// The normal form of valid UTF-8. Linear but for the sort inside a run of combining marks, so
