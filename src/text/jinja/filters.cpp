@@ -51,8 +51,9 @@ Value length(Run& run, const Value& value, const Args&) {
   switch (value.kind()) {
     case Kind::list: return static_cast<std::int64_t>(value.list().size());
     case Kind::dict: return static_cast<std::int64_t>(value.dict().size());
-    case Kind::undefined:
-    case Kind::string: return static_cast<std::int64_t>(iterate(run, value).size());
+    case Kind::undefined: return std::int64_t{0};
+    case Kind::string:
+      return run.charge_bytes(value.string().size()) ? Value(count_chars(value.string())) : Value();
     default: return run.fail(std::string(name(value.kind())) + " has no length");
   }
 }

@@ -30,7 +30,7 @@ Value range(Run& run, const Args& args) {
   }
   List out;
   for (std::int64_t i = start; step > 0 ? i < stop : i > stop; i += step) {
-    if (!run.charge(1)) return {};
+    if (!run.charge(kStepsPerItem)) return {};
     out.emplace_back(i);
   }
   return out;

@@ -21,11 +21,11 @@ Value strip_method(Run& run, const Value& self, const Args& args) {
 }
 
 /// The words between white space; after `limit` cuts the rest stays whole.
-List split_words(std::string_view text, std::int64_t limit, Side from) {
+List split_words(Run& run, std::string_view text, std::int64_t limit, Side from) {
   const bool forward = from == Side::left;
   List words;
   text = strip(text, {}, forward ? Side::left : Side::right);
-  while (!text.empty()) {
+  while (!text.empty() && run.charge(kStepsPerItem)) {
     if (limit >= 0 && static_cast<std::int64_t>(words.size()) == limit) {
       words.emplace_back(std::string(text));  // with the white space at its far end
       break;
@@ -54,13 +54,16 @@ Value split_from(Run& run, const Value& self, const Args& args, Side from) {
   const std::string_view text = self.string();
   const std::int64_t limit = integer_argument(run, args, 1, "maxsplit", -1);
   const Value* given = argument(args, 0, "sep");
-  if (!run.charge(1 + text.size())) return {};
-  if (!given || given->is(Kind::none)) return run.checked(split_words(text, limit, from));
+  if (!run.charge_bytes(text.size())) return {};
+  if (!given || given->is(Kind::none)) return run.checked(split_words(run, text, limit, from));
   const std::string separator = string_argument(run, args, 0, "sep");
   if (separator.empty()) return run.fail("split wants a separator that is not empty");
   if (!run.charge_search(text.size(), separator.size())) return {};
   List parts;
-  const auto may_cut = [&] { return limit < 0 || static_cast<std::int64_t>(parts.size()) < limit; };
+  const auto may_cut = [&] {
+    return run.charge(kStepsPerItem) &&
+           (limit < 0 || static_cast<std::int64_t>(parts.size()) < limit);
+  };
   std::size_t begin = 0, end = text.size();
   if (from == Side::left) {
     for (std::size_t at;
@@ -96,6 +99,7 @@ Value splitlines(Run& run, const Value& self, const Args&) {
   List lines;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find_first_of("\r\n", begin), text.size());
+    if (!run.charge(kStepsPerItem)) return {};
     lines.emplace_back(text.substr(begin, end - begin));
     begin = end + (text.compare(end, 2, "\r\n") == 0 ? 2 : 1);
   }
@@ -144,12 +148,6 @@ Value as_filter(Run& run, const Value& self, const Args& args) {
 }
 constexpr char kUpper[] = "upper", kLower[] = "lower", kTitle[] = "title",
                kCapitalize[] = "capitalize", kItems[] = "items";
-
-std::int64_t count_chars(std::string_view text) {
-  std::int64_t count = 0;
-  for (; !text.empty(); ++count) text.remove_prefix(read_utf8(text).length);
-  return count;
-}
 
 Value find(Run& run, const Value& self, const Args& args) {
   const std::string wanted = string_argument(run, args, 0, "sub");

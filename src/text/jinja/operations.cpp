@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "text/jinja/library.hpp"
+#include "text/jinja/strings.hpp"
 #include "text/utf8.hpp"
 
 namespace attune::text::jinja {
@@ -53,8 +54,9 @@ Value repeat(Run& run, const Value& value, std::int64_t times) {
   const auto count = static_cast<std::size_t>(std::max<std::int64_t>(times, 0));
   const std::size_t size = value.is(Kind::string) ? value.string().size() : value.list().size();
   if (size > 0 && count > kSizeLimit / size) return run.fail("a repetition grows too large");
-  if (!run.charge(1 + (value.is(Kind::string) ? size * count / 16 : size * count))) return {};
-  if (value.is(Kind::string)) {
+  const bool is_string = value.is(Kind::string);
+  if (!run.charge(1 + (is_string ? size * count / 16 : size * count * kStepsPerItem))) return {};
+  if (is_string) {
     std::string out;
     out.reserve(size * count);
     for (std::size_t i = 0; i < count; ++i) out += value.string();
@@ -65,21 +67,6 @@ Value repeat(Run& run, const Value& value, std::int64_t times) {
     out.insert(out.end(), value.list().begin(), value.list().end());
   }
   return out;
-}
-
-std::vector<std::size_t> char_starts(std::string_view text) {
-  std::vector<std::size_t> starts;
-  for (std::size_t at = 0; at < text.size(); at += read_utf8(text.substr(at)).length) {
-    starts.push_back(at);
-  }
-  starts.push_back(text.size());
-  return starts;
-}
-
-std::string char_at(const std::string& text, const std::vector<std::size_t>& starts,
-                    std::int64_t i) {
-  const auto at = static_cast<std::size_t>(i);
-  return text.substr(starts[at], starts[at + 1] - starts[at]);
 }
 
 }  // namespace
@@ -217,16 +204,17 @@ List iterate(Run& run, const Value& value) {
     case Kind::list: return run.charge(1 + value.list().size()) ? value.list() : List{};
     case Kind::dict: {
       List keys;
-      if (!run.charge(1 + value.dict().size())) return {};
+      if (!run.charge(1 + kStepsPerItem * value.dict().size())) return {};
       for (const auto& member : value.dict().members()) keys.emplace_back(member.first);
       return keys;
     }
     case Kind::string: {
       List chars;
-      if (!run.charge(1 + value.string().size())) return {};
-      const auto starts = char_starts(value.string());
-      for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
-        chars.emplace_back(char_at(value.string(), starts, static_cast<std::int64_t>(i)));
+      if (!run.charge(1 + kStepsPerItem * value.string().size())) return {};
+      for (std::string_view rest = value.string(); !rest.empty();) {
+        const std::size_t length = read_utf8(rest).length;
+        chars.emplace_back(std::string(rest.substr(0, length)));
+        rest.remove_prefix(length);
       }
       return chars;
     }
@@ -262,13 +250,12 @@ Value subscript(Run& run, const Value& object, const Value& key) {
       if (!key.is_integral()) break;
       const bool is_list = object.is(Kind::list);
       if (!is_list && !run.charge_bytes(object.string().size())) return {};
-      const auto starts = is_list ? std::vector<std::size_t>() : char_starts(object.string());
-      const auto size =
-          static_cast<std::int64_t>(is_list ? object.list().size() : starts.size() - 1);
+      const std::int64_t size =
+          is_list ? static_cast<std::int64_t>(object.list().size()) : count_chars(object.string());
       const std::int64_t index = key.integer() < 0 ? key.integer() + size : key.integer();
       if (index < 0 || index >= size) return Value::undefined(std::to_string(key.integer()));
       if (is_list) return object.list()[static_cast<std::size_t>(index)];
-      return char_at(object.string(), starts, index);
+      return std::string(chars_between(object.string(), index, index + 1));
     }
     default: break;
   }
@@ -288,8 +275,10 @@ Value slice(Run& run, const Value& object, const Value& start, const Value& stop
   }
   const std::int64_t stride = step.is(Kind::none) ? 1 : step.integer();
   if (stride == 0) return run.fail("a slice cannot have the step 0");
-  const List items = iterate(run, object);
-  const auto size = static_cast<std::int64_t>(items.size());
+  const bool is_list = object.is(Kind::list);
+  if (!is_list && !run.charge_bytes(object.string().size())) return {};
+  const std::int64_t size =
+      is_list ? static_cast<std::int64_t>(object.list().size()) : count_chars(object.string());
   // Python's rule: bounds count from the end when negative, and are cut to the sequence.
   const auto bound = [&](const Value& value, std::int64_t otherwise) {
     if (value.is(Kind::none)) return otherwise;
@@ -299,13 +288,17 @@ Value slice(Run& run, const Value& object, const Value& start, const Value& stop
   };
   const std::int64_t first = bound(start, stride > 0 ? 0 : size - 1);
   const std::int64_t last = bound(stop, stride > 0 ? size : -1);
+  if (!is_list && stride == 1) {
+    return run.checked(std::string(chars_between(object.string(), first, std::max(first, last))));
+  }
+  const List items = iterate(run, object);
   List part;
-  for (std::int64_t i = first; stride > 0 ? i < last : i > last;) {
+  for (std::int64_t i = first; !run.failed() && (stride > 0 ? i < last : i > last);) {
     part.push_back(items[static_cast<std::size_t>(i)]);
     if (!add_whole(i, stride, i)) break;
   }
   if (object.is_tuple()) return run.checked_tuple(std::move(part));
-  if (object.is(Kind::list)) return run.checked(std::move(part));
+  if (is_list) return run.checked(std::move(part));
   std::string text;
   for (const Value& c : part) text += c.string();
   return run.checked(std::move(text));

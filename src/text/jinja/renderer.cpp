@@ -113,7 +113,7 @@ Renderer::Flow Renderer::execute(const For& node, Scope& scope) {
     Scope inner(&scope);
     return execute(node.otherwise, inner);
   }
-  constexpr std::size_t kRoundSteps = 16;
+  constexpr std::size_t kRoundSteps = 64;
   for (std::size_t i = 0; i < items.size() && run_.charge(kRoundSteps); ++i) {
     Scope inner(&scope);
     inner.set("loop", loop_variable(items, i));

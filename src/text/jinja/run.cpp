@@ -29,14 +29,13 @@ Value Run::checked(List items) { return checked_list(std::move(items), false); }
 Value Run::checked_tuple(List items) { return checked_list(std::move(items), true); }
 
 Value Run::checked_list(List items, bool tuple) {
-  if (items.size() > kSizeLimit) return fail("a list grows too long");
-  if (!charge(1 + items.size())) return {};
+  if (!charge(1 + kStepsPerItem * items.size())) return {};
   Value value = tuple ? Value::tuple(std::move(items)) : Value(std::move(items));
   return value.depth() > kDataDepthLimit ? fail("lists nest too deep") : value;
 }
 
 Value Run::checked(Dict items) {
-  if (!charge(1 + items.size())) return {};
+  if (!charge(1 + kStepsPerMember * items.size())) return {};
   Value value(std::move(items));
   return value.depth() > kDataDepthLimit ? fail("mappings nest too deep") : value;
 }

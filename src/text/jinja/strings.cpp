@@ -90,6 +90,24 @@ Value replace(Run& run, std::string_view text, std::string_view from, std::strin
   return run.checked(std::move(out.append(text.substr(done))));
 }
 
+std::int64_t count_chars(std::string_view text) {
+  std::int64_t count = 0;
+  for (; !text.empty(); ++count) text.remove_prefix(read_utf8(text).length);
+  return count;
+}
+
+std::string_view chars_between(std::string_view text, std::int64_t first, std::int64_t last) {
+  const auto bytes_of = [](std::string_view from, std::int64_t chars) {
+    std::size_t bytes = 0;
+    for (std::int64_t i = 0; i < chars && bytes < from.size(); ++i) {
+      bytes += read_utf8(from.substr(bytes)).length;
+    }
+    return bytes;
+  };
+  text.remove_prefix(bytes_of(text, first));
+  return text.substr(0, bytes_of(text, last - first));
+}
+
 std::string capitalize(std::string_view text) {
   if (text.empty()) return {};
   const std::size_t first = read_utf8(text).length;

@@ -28,6 +28,12 @@ enum class Side { left, right, both };
 [[nodiscard]] Value replace(Run& run, std::string_view text, std::string_view from,
                             std::string_view to, std::int64_t count);
 
+[[nodiscard]] std::int64_t count_chars(std::string_view text);
+
+/// The characters first to last - 1, counted in characters; 0 <= first <= last.
+[[nodiscard]] std::string_view chars_between(std::string_view text, std::int64_t first,
+                                             std::int64_t last);
+
 [[nodiscard]] std::string capitalize(std::string_view text);
 
 }  // namespace attune::text::jinja
