@@ -45,8 +45,8 @@ int print_perplexity(const GenerateOptions& options, model::Checkpoint checkpoin
   const std::span<const std::int32_t> all(*tokens);
   for (std::size_t begin = 0; begin + 1 < all.size(); begin += static_cast<std::size_t>(window)) {
     const std::size_t length = std::min(all.size() - begin, static_cast<std::size_t>(window));
-    const auto id = engine.submit(all.subspan(begin, length),
-                                  {.max_new_tokens = 0, .sampling = {}, .want_scores = true});
+    const auto id =
+        engine.submit(all.subspan(begin, length), {.max_new_tokens = 0, .want_scores = true});
     if (!id.ok()) return report(id.status());
     while (!engine.idle())
       if (const auto events = engine.step(); !events.ok()) return report(events.status());

@@ -28,7 +28,7 @@ struct SamplingOptions {
 
 struct RequestOptions {
   std::int64_t max_new_tokens = 64;
-  SamplingOptions sampling;
+  SamplingOptions sampling{};
   std::vector<std::int32_t> stop_tokens{};  ///< end the request and are not part of its text
   bool want_scores = false;  ///< keep the log-probability of every token after the first
   bool want_logits = false;  ///< keep the logits of every position (verification)
