@@ -76,6 +76,7 @@ Result<Opening> read_opening(const CommonOptions& options, const std::string& we
   opening.session.device = *device;
   opening.session.num_threads = thread_count(options, *device);
   opening.session.weights = *weights;
+  opening.session.batch_invariant = batch_invariant;
   return opening;
 }
 

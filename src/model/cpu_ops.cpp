@@ -83,7 +83,7 @@ class CpuOps final : public Ops {
         options_(options),
         kernels_(choose_cpu_kernels(options.isa)),
         rows_(*kernels_.rows),
-        products_(executor, kernels_),
+        products_(executor, kernels_, options.batch_invariant),
         experts_(executor, rows_, products_) {}
 
   [[nodiscard]] DeviceKind device() const override { return DeviceKind::cpu; }

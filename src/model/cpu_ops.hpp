@@ -20,6 +20,9 @@ enum class CpuWeights : std::uint8_t {
 struct CpuOpsOptions {
   CpuWeights weights = CpuWeights::as_stored;
   CpuIsa isa = CpuIsa::scalar;  ///< the highest level to use: DeviceInfo::isa
+  /// A row's bits must not depend on how many rows are multiplied with it: large products run as
+  /// small ones, which is slower.
+  bool batch_invariant = false;
 };
 
 /// Activations are fp32. `executor` outlives the result; its threads run the work.

@@ -30,12 +30,26 @@ T* room(std::vector<T>& v, std::int64_t n) {
 
 }  // namespace
 
-CpuProducts::CpuProducts(Executor& executor, const CpuKernels& kernels)
-    : executor_(executor), kernels_(kernels), matmul_(executor.num_threads()) {}
+CpuProducts::CpuProducts(Executor& executor, const CpuKernels& kernels, bool batch_invariant)
+    : executor_(executor),
+      kernels_(kernels),
+      batch_invariant_(batch_invariant),
+      matmul_(executor.num_threads()) {}
 
 Status CpuProducts::multiply(const CpuLinear& w, const Matrix& x, const Matrix& y,
                              bool accumulate) {
   if (x.num_rows == 0) return {};
+  if (batch_invariant_ && x.num_rows > gemv::kMaxRows) {
+    // The few-rows kernels sum each row in one order, whatever stands beside it.
+    for (std::int64_t first = 0; first < x.num_rows; first += gemv::kMaxRows) {
+      const std::int64_t count = std::min(gemv::kMaxRows, x.num_rows - first);
+      const auto slice = [&](const Matrix& m) {
+        return Matrix{.data = m.data + first * m.stride, .num_rows = count, .stride = m.stride};
+      };
+      if (Status s = multiply(w, slice(x), slice(y), accumulate); !s.ok()) return s;
+    }
+    return {};
+  }
   if (!w.layouts().empty()) quantise(w, x);
   const bool few = x.num_rows <= gemv::kMaxRows;
   const auto& jobs = w.jobs();

@@ -23,7 +23,7 @@ namespace attune::model {
 /// Owns the compiled products and the scratch memory; one caller at a time.
 class CpuProducts {
  public:
-  CpuProducts(Executor& executor, const CpuKernels& kernels);
+  CpuProducts(Executor& executor, const CpuKernels& kernels, bool batch_invariant);
 
   struct Matrix {
     float* data = nullptr;
@@ -54,6 +54,7 @@ class CpuProducts {
 
   Executor& executor_;
   CpuKernels kernels_;
+  bool batch_invariant_;
   kernels::ops::Matmul matmul_;
   Quantised quantised_;
   std::vector<std::uint16_t> x_bf16_;

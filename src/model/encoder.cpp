@@ -42,9 +42,9 @@ Status EncoderModel::load(const WeightStore& store) {
   Loader loader(config_, groups_, store, ops_, ropes_);
   const std::int64_t hidden = config_.hidden_size;
   const std::string embeddings = loader.root() + "embeddings.";
-  words_ = loader.linear({embeddings + "word_embeddings", config_.vocab_size}, hidden);
-  positions_ = loader.linear({embeddings + "position_embeddings", config_.context_length}, hidden);
-  types_ = loader.linear({embeddings + "token_type_embeddings", config_.num_token_types}, hidden);
+  words_ = loader.table({embeddings + "word_embeddings", config_.vocab_size}, hidden);
+  positions_ = loader.table({embeddings + "position_embeddings", config_.context_length}, hidden);
+  types_ = loader.table({embeddings + "token_type_embeddings", config_.num_token_types}, hidden);
   embedding_norm_ = loader.norm(embeddings + "LayerNorm", hidden);
   for (int i = 0; i < config_.num_layers() && loader.status().ok(); ++i) {
     const std::string prefix = loader.layer(i);

@@ -53,8 +53,9 @@ Result<std::unique_ptr<Embedder>> Embedder::open(model::Checkpoint checkpoint,
   Result<BackendSet> backends = make_backends(config, *e->threads_);
   if (!backends.ok()) return backends.status();
   e->backends_ = std::move(*backends);
-  auto ops =
-      model::make_cpu_ops(*e->threads_, {.weights = options.weights, .isa = options.device.isa});
+  auto ops = model::make_cpu_ops(*e->threads_, {.weights = options.weights,
+                                                .isa = options.device.isa,
+                                                .batch_invariant = options.batch_invariant});
   if (!ops.ok()) return ops.status();
   e->ops_ = std::move(*ops);
   const std::int64_t batch_tokens = std::max(kBatchTokens, e->max_tokens_);

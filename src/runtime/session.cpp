@@ -28,8 +28,9 @@ Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
   Result<BackendSet> backends = make_backends(config, *session->threads_);
   if (!backends.ok()) return backends.status();
 
-  auto ops = model::make_cpu_ops(*session->threads_,
-                                 {.weights = options.weights, .isa = options.device.isa});
+  auto ops = model::make_cpu_ops(*session->threads_, {.weights = options.weights,
+                                                      .isa = options.device.isa,
+                                                      .batch_invariant = options.batch_invariant});
   if (!ops.ok()) return ops.status();
   session->ops_ = std::move(*ops);
   auto model = model::Model::make(config, backends->attention, *session->checkpoint_.weights,

@@ -24,7 +24,8 @@ struct SessionOptions {
   DeviceInfo device;
   int num_threads = 1;
   model::CpuWeights weights = model::CpuWeights::as_stored;
-  EngineOptions engine;  ///< context_limit 0 = the model's
+  bool batch_invariant = false;  ///< of the products; the backends are asked by who makes them
+  EngineOptions engine;          ///< context_limit 0 = the model's
 };
 
 /// Chooses and makes the backends; called before weights are read, so that a refusal costs nothing.

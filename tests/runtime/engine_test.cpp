@@ -34,6 +34,7 @@ std::unique_ptr<Session> open(const Opening& opening) {
   options.device = cpu_device();
   options.num_threads = opening.num_threads;
   options.weights = model::CpuWeights::f32;
+  options.batch_invariant = opening.batch_invariant;
   options.engine = opening.engine;
   const auto make = [&](const model::ModelConfig& config, Executor& executor) {
     BackendRequest request;
