@@ -9,7 +9,7 @@
 
 namespace attune::cli {
 
-void add_common_options(CLI::App& app, CommonOptions& o) {
+void add_selection_options(CLI::App& app, CommonOptions& o) {
   app.add_option("--model", o.model,
                  "a Hugging Face folder, a config.json (explain only), or a .gguf file");
   app.add_option("--device", o.device,
@@ -36,13 +36,17 @@ void add_common_options(CLI::App& app, CommonOptions& o) {
       ->capture_default_str();
   app.add_option("--force-isa", o.force_isa,
                  "cap CPU kernels at scalar, avx2, avx512, avx512_bf16 or amx");
-  app.add_option("--threads", o.threads, "CPU threads (default: the cores this process may use)")
-      ->check(CLI::Range(1, 4096));
-  app.add_option("--seed", o.seed, "seed of every random choice")->capture_default_str();
   app.add_option("--plugin", o.plugins, "a shared object with backends; repeatable")
       ->envname("ATTUNE_PLUGINS")
       ->delimiter(':');
   app.add_flag("--json", o.json, "print exactly one JSON document on stdout");
+}
+
+void add_common_options(CLI::App& app, CommonOptions& o) {
+  add_selection_options(app, o);
+  app.add_option("--threads", o.threads, "CPU threads (default: the cores this process may use)")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--seed", o.seed, "seed of every random choice")->capture_default_str();
 }
 
 Result<CpuIsa> isa_cap(const CommonOptions& options) {

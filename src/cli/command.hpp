@@ -43,6 +43,8 @@ struct CommonOptions {
   bool json = false;
 };
 
+/// Those that decide what serves a model where: all but --threads and --seed.
+void add_selection_options(CLI::App& app, CommonOptions& options);
 void add_common_options(CLI::App& app, CommonOptions& options);
 
 /// The cap of --force-isa (the highest level when it is not given).

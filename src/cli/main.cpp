@@ -14,9 +14,12 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", ATTUNE_VERSION);
   int exit_code = kDone;
+  add_backends(app, exit_code);
   add_doctor(app, exit_code);
   add_embed(app, exit_code);
+  add_explain(app, exit_code);
   add_generate(app, exit_code);
+  add_tables(app, exit_code);
   add_verify(app, exit_code);
   try {
     app.parse(argc, argv);

@@ -16,12 +16,6 @@
 
 namespace attune::cli {
 
-/// What selection is asked, from --attention-backend and its relatives, --page-size,
-/// --kv-cache-dtype and --fallback. The first word that makes no sense is named.
-Result<SelectionOptions> selection_options(const CommonOptions& options);
-
-Result<Registry> open_registry(const CommonOptions& options);
-
 /// The words of --weights.
 Result<model::CpuWeights> parse_weights(const std::string& word);
 

@@ -12,7 +12,7 @@
 
 #include <attune/registry.hpp>
 
-#include "cli/model_options.hpp"
+#include "cli/selection_options.hpp"
 #include "conformance/suite.hpp"
 #include "device/thread_pool.hpp"
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cli/model_options.hpp"
+#include "cli/selection_options.hpp"
 #include "conformance/golden.hpp"
 #include "device/thread_pool.hpp"
 

@@ -106,9 +106,9 @@ std::vector<AttentionGroup> attention_groups(const ModelConfig& config, const Gr
 }
 
 GroupDTypes auto_dtypes(const ModelConfig& config, const DeviceInfo& device) {
-  GroupDTypes dtypes{.compute = config.dtype, .kv = config.dtype};
-  const bool half = device.kind != DeviceKind::cpu || device.isa == CpuIsa::amx;
-  if (config.dtype == DType::f32 && half) dtypes = {DType::bf16, DType::bf16};
+  const DType half = config.dtype == DType::f16 ? DType::f16 : DType::bf16;
+  const bool computes_in_half = device.kind != DeviceKind::cpu || device.isa == CpuIsa::amx;
+  GroupDTypes dtypes{.compute = computes_in_half ? half : DType::f32, .kv = half};
   if (config.checkpoint_kv_dtype) dtypes.kv = *config.checkpoint_kv_dtype;
   return dtypes;
 }

@@ -17,7 +17,8 @@ struct GroupDTypes {
   DType kv = DType::bf16;
 };
 
-/// The checkpoint's types. Where kernels compute in 16 bits (accelerators, AMX) fp32 becomes bf16.
+/// Keys are kept in the checkpoint's 16-bit type (fp32 becomes bf16) or in the type it asks for;
+/// activations are fp32 on a CPU and 16-bit where kernels compute in that (accelerators, AMX).
 [[nodiscard]] GroupDTypes auto_dtypes(const ModelConfig& config, const DeviceInfo& device);
 
 /// In order of first layer; a layer of two mixers stands in two groups. MLA is in absorbed form.

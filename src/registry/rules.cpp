@@ -1,9 +1,9 @@
 #include "registry/rules.hpp"
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/join.hpp"
+#include "registry/feature_rules.hpp"
 #include "registry/model_rules.hpp"
 
 namespace attune::registry {
@@ -16,12 +16,6 @@ std::string listed(const List& list, ToText to_text) {
   std::vector<std::string> words;
   for (const auto& item : list) words.push_back(std::string(to_text(item)));
   return one_of(words);
-}
-
-std::string shortest(float x) {
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof digits, x).ptr;
-  return {digits, end};
 }
 
 std::string sm_text(int sm) { return join("SM ", sm / 10, ".", sm % 10); }
@@ -157,133 +151,13 @@ std::string constraint_wanted(const RuleInput& in) {
   return join(who, " (", c.because, ")");
 }
 
-/// One row a feature that a spec or an option may ask for.
-struct FeatureRule {
-  Feature feature;
-  bool (*asked)(const AttentionSpec&, const SelectionOptions&);
-  std::string (*have)(const AttentionSpec&, const SelectionOptions&);
-};
-
-constexpr FeatureRule kFeatureRules[] = {
-    {Feature::sliding_window,
-     [](const AttentionSpec& s, const SelectionOptions&) {
-       return s.window_left >= 0 || s.window_right >= 0;
-     },
-     [](const AttentionSpec& s, const SelectionOptions&) {
-       return join("a window of ", s.window_left + 1, " keys");
-     }},
-    {Feature::soft_cap,
-     [](const AttentionSpec& s, const SelectionOptions&) { return s.logits_soft_cap > 0; },
-     [](const AttentionSpec& s, const SelectionOptions&) {
-       return "a cap of " + shortest(s.logits_soft_cap);
-     }},
-    {Feature::sinks, [](const AttentionSpec& s, const SelectionOptions&) { return s.sinks; },
-     [](const AttentionSpec&, const SelectionOptions&) { return std::string("sinks"); }},
-    {Feature::attention_chunk,
-     [](const AttentionSpec& s, const SelectionOptions&) { return s.attention_chunk > 0; },
-     [](const AttentionSpec& s, const SelectionOptions&) {
-       return join("chunks of ", s.attention_chunk);
-     }},
-    {Feature::cross_attention,
-     [](const AttentionSpec& s, const SelectionOptions&) { return s.kind == AttentionKind::cross; },
-     [](const AttentionSpec&, const SelectionOptions&) { return std::string("cross attention"); }},
-    {Feature::encoder_only,
-     [](const AttentionSpec& s, const SelectionOptions&) {
-       return s.kind == AttentionKind::encoder_only;
-     },
-     [](const AttentionSpec&, const SelectionOptions&) {
-       return std::string("a bidirectional encoder");
-     }},
-    {Feature::unequal_head_dims,
-     [](const AttentionSpec& s, const SelectionOptions&) {
-       return s.variant == Variant::gqa && s.head_dim_qk != s.head_dim_vo;
-     },
-     [](const AttentionSpec& s, const SelectionOptions&) {
-       return join("K ", s.head_dim_qk, ", V ", s.head_dim_vo);
-     }},
-    {Feature::alibi, [](const AttentionSpec& s, const SelectionOptions&) { return s.alibi; },
-     [](const AttentionSpec&, const SelectionOptions&) { return std::string("ALiBi"); }},
-    {Feature::relative_bias,
-     [](const AttentionSpec& s, const SelectionOptions&) { return s.relative_bias; },
-     [](const AttentionSpec&, const SelectionOptions&) {
-       return std::string("a learned bias by distance");
-     }},
-    {Feature::custom_mask,
-     [](const AttentionSpec& s, const SelectionOptions&) { return s.custom_mask; },
-     [](const AttentionSpec&, const SelectionOptions&) { return std::string("a custom mask"); }},
-    {Feature::xai_temperature,
-     [](const AttentionSpec& s, const SelectionOptions&) { return s.xai_temperature_len > 0; },
-     [](const AttentionSpec&, const SelectionOptions&) {
-       return std::string("a temperature by length");
-     }},
-    {Feature::kv_scales,
-     [](const AttentionSpec& s, const SelectionOptions&) { return s.kv_scales; },
-     [](const AttentionSpec&, const SelectionOptions&) {
-       return std::string("scaled keys and values");
-     }},
-    {Feature::per_head_scales,
-     [](const AttentionSpec& s, const SelectionOptions&) { return s.per_head_scales; },
-     [](const AttentionSpec&, const SelectionOptions&) {
-       return std::string("scales by KV head");
-     }},
-    {Feature::target_verify,
-     [](const AttentionSpec&, const SelectionOptions& o) { return o.speculative_topk >= 1; },
-     [](const AttentionSpec&, const SelectionOptions&) {
-       return std::string("draft tokens to verify");
-     }},
-    {Feature::tree_verify,
-     [](const AttentionSpec& s, const SelectionOptions& o) {
-       return o.speculative_topk > 1 && !is_linear(s.variant);
-     },
-     [](const AttentionSpec&, const SelectionOptions& o) {
-       return join("a tree of draft tokens, top ", o.speculative_topk);
-     }},
-    {Feature::deterministic,
-     [](const AttentionSpec& s, const SelectionOptions& o) {
-       return o.required.has(Feature::deterministic) && !is_linear(s.variant);
-     },
-     [](const AttentionSpec&, const SelectionOptions&) {
-       return std::string("the same bits every run asked for");
-     }},
-    {Feature::batch_invariant,
-     [](const AttentionSpec& s, const SelectionOptions& o) {
-       return o.required.has(Feature::batch_invariant) && !is_linear(s.variant);
-     },
-     [](const AttentionSpec&, const SelectionOptions&) {
-       return std::string("bits that do not depend on neighbours asked for");
-     }},
-    {Feature::lse,
-     [](const AttentionSpec&, const SelectionOptions& o) { return o.required.has(Feature::lse); },
-     [](const AttentionSpec&, const SelectionOptions&) {
-       return std::string("log-sum-exp asked for");
-     }},
-    {Feature::ragged_kv,
-     [](const AttentionSpec&, const SelectionOptions& o) {
-       return o.required.has(Feature::ragged_kv);
-     },
-     [](const AttentionSpec&, const SelectionOptions&) {
-       return std::string("ragged keys asked for");
-     }},
-    {Feature::cascade,
-     [](const AttentionSpec&, const SelectionOptions& o) {
-       return o.required.has(Feature::cascade);
-     },
-     [](const AttentionSpec&, const SelectionOptions&) {
-       return std::string("shared prefixes asked for");
-     }},
-    {Feature::cuda_graph,
-     [](const AttentionSpec&, const SelectionOptions& o) {
-       return o.required.has(Feature::cuda_graph);
-     },
-     [](const AttentionSpec&, const SelectionOptions&) {
-       return std::string("graph capture asked for");
-     }},
-};
+constexpr bool kOfVariant = true;
+constexpr bool kOfAny = false;
 
 constexpr Rule kRules[] = {
-    {"device", device_fits, kinds_wanted,
+    {"device", kOfAny, device_fits, kinds_wanted,
      [](const RuleInput& in) { return device_text(in.device); }},
-    {"isa",
+    {"isa", kOfAny,
      [](const RuleInput& in) {
        return in.row.device != DeviceKind::cpu || in.device.kind != DeviceKind::cpu ||
               in.device.isa >= in.row.isa;
@@ -294,15 +168,17 @@ constexpr Rule kRules[] = {
                   : std::string(name(in.row.isa));
      },
      [](const RuleInput& in) { return std::string(name(in.device.isa)); }},
-    {"variant", [](const RuleInput& in) { return in.row.variants.contains(in.spec.variant); },
-     variant_wanted, variant_have},
-    {"phase", [](const RuleInput& in) { return in.row.phases.contains(in.phase); },
+    {"variant", kOfAny,
+     [](const RuleInput& in) { return in.row.variants.contains(in.spec.variant); }, variant_wanted,
+     variant_have},
+    {"phase", kOfVariant, [](const RuleInput& in) { return in.row.phases.contains(in.phase); },
      [](const RuleInput& in) {
        return listed(in.row.phases, [](Phase p) { return name(p); }) + " only";
      },
      [](const RuleInput& in) { return std::string(name(in.phase)); }},
-    {"head_dims", dims_fit, dims_wanted, [](const RuleInput& in) { return dims_text(in.spec); }},
-    {"gqa_group",
+    {"head_dims", kOfVariant, dims_fit, dims_wanted,
+     [](const RuleInput& in) { return dims_text(in.spec); }},
+    {"gqa_group", kOfVariant,
      [](const RuleInput& in) {
        return in.row.gqa_group_sizes.empty() || is_linear(in.spec.variant) ||
               in.row.gqa_group_sizes.contains(in.spec.gqa_group_size());
@@ -312,21 +188,23 @@ constexpr Rule kRules[] = {
               " query heads a KV head";
      },
      [](const RuleInput& in) { return std::to_string(in.spec.gqa_group_size()); }},
-    {"q_dtype", [](const RuleInput& in) { return in.row.q_dtypes.contains(in.spec.q_dtype); },
+    {"q_dtype", kOfVariant,
+     [](const RuleInput& in) { return in.row.q_dtypes.contains(in.spec.q_dtype); },
      [](const RuleInput& in) { return listed(in.row.q_dtypes, [](DType t) { return name(t); }); },
      [](const RuleInput& in) { return std::string(name(in.spec.q_dtype)); }},
-    {"kv_dtype", [](const RuleInput& in) { return in.row.kv_dtypes.contains(in.spec.kv_dtype); },
+    {"kv_dtype", kOfVariant,
+     [](const RuleInput& in) { return in.row.kv_dtypes.contains(in.spec.kv_dtype); },
      [](const RuleInput& in) { return listed(in.row.kv_dtypes, [](DType t) { return name(t); }); },
      [](const RuleInput& in) { return std::string(name(in.spec.kv_dtype)); }},
-    {"page_size", page_fits, page_wanted,
+    {"page_size", kOfVariant, page_fits, page_wanted,
      [](const RuleInput& in) { return std::to_string(in.options.page_size); }},
-    {"architecture", [](const RuleInput& in) { return broken_constraint(in) == nullptr; },
+    {"architecture", kOfAny, [](const RuleInput& in) { return broken_constraint(in) == nullptr; },
      constraint_wanted,
      [](const RuleInput& in) {
        return join(in.backend.name, " for ",
                    in.model.architecture.empty() ? "this model" : in.model.architecture);
      }},
-    {"built",
+    {"built", kOfAny,
      [](const RuleInput& in) {
        return in.options.assume_built || (in.row.status != BackendStatus::not_built && in.can_make);
      },
@@ -354,14 +232,15 @@ int nearness(const RuleInput& in) {
 std::vector<Refusal> refusals_of(const RuleInput& in) {
   std::vector<Refusal> refusals;
   const std::string backend(in.backend.name);
+  // The numbers and features of a row for another variant say nothing about this one.
+  const bool comparable = in.row.variants.contains(in.spec.variant);
   for (const Rule& rule : kRules)
-    if (!rule.holds(in))
+    if ((comparable || !rule.of_variant) && !rule.holds(in))
       refusals.push_back({backend, std::string(rule.name), rule.wanted(in), rule.have(in)});
-  // A row for another variant says nothing about this one's features.
-  if (!in.row.variants.contains(in.spec.variant)) return refusals;
-  for (const FeatureRule& rule : kFeatureRules)
+  if (!comparable) return refusals;
+  for (const FeatureRule& rule : feature_rules())
     if (rule.asked(in.spec, in.options) && !in.row.features.has(rule.feature))
-      refusals.push_back({backend, std::string(name(rule.feature)), "not supported",
+      refusals.push_back({backend, std::string(name(rule.feature)), "a request without it",
                           rule.have(in.spec, in.options)});
   return refusals;
 }

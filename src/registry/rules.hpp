@@ -27,6 +27,7 @@ struct RuleInput {
 
 struct Rule {
   std::string_view name;
+  bool of_variant;  ///< compares numbers that mean something only for a row of the same variant
   bool (*holds)(const RuleInput&);
   std::string (*wanted)(const RuleInput&);  ///< what the backend (or the model) wants
   std::string (*have)(const RuleInput&);

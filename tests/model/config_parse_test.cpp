@@ -171,11 +171,13 @@ TEST(ConfigParse, DualChunkIsAConfigKey) {
   EXPECT_EQ(attention_groups(*c, {})[0].spec.variant, Variant::dual_chunk);
 }
 
-TEST(ConfigParse, AFloat32CheckpointIsRoundedOnAccelerators) {
+TEST(ConfigParse, ComputeIsFp32OnACpuAndHalfWhereKernelsAre) {
   const ModelConfig c = load("whisper-small");
   EXPECT_EQ(auto_dtypes(c, DeviceInfo{}).compute, DType::f32);
-  EXPECT_EQ(auto_dtypes(c, DeviceInfo{.kind = DeviceKind::cuda, .name = {}, .arch = {}}).compute,
-            DType::bf16);
+  EXPECT_EQ(auto_dtypes(c, DeviceInfo{}).kv, DType::bf16);
+  DeviceInfo gpu;
+  gpu.kind = DeviceKind::cuda;
+  EXPECT_EQ(auto_dtypes(c, gpu).compute, DType::bf16);
 }
 
 TEST(ConfigParse, FalconRunsTwoMixersInOneLayer) {

@@ -1,0 +1,65 @@
+// attune tables: the catalog and the defaults as text, for docs, programs and --help.
+#include <fmt/core.h>
+#include <CLI/CLI.hpp>
+
+#include <fstream>
+#include <memory>
+
+#include "cli/command.hpp"
+#include "cli/selection_options.hpp"
+#include "registry/tables.hpp"
+
+namespace attune::cli {
+namespace {
+
+struct TablesOptions {
+  CommonOptions common;
+  std::string format = "md";
+  std::string write;
+};
+
+Status write_file(const std::string& path, const std::string& text) {
+  std::ofstream stream(path, std::ios::binary);
+  stream << text;
+  stream.close();
+  return stream ? Status{} : invalid_argument("cannot write " + path);
+}
+
+int run_tables(const TablesOptions& options) {
+  const Result<Registry> registry = open_registry(options.common);
+  if (!registry.ok()) return report(registry.status());
+  const auto backends = registry->list();
+  if (!options.write.empty()) {
+    Status status =
+        write_file(options.write + "/backends.md", registry::backends_markdown(backends));
+    if (status.ok())
+      status = write_file(options.write + "/selection.md", registry::selection_markdown());
+    return report(status);
+  }
+  if (options.format == "json")
+    fmt::print("{}", registry::backends_json(backends));
+  else if (options.format == "help")
+    fmt::print("{}", registry::backends_help(backends));
+  else
+    fmt::print("{}\n{}", registry::backends_markdown(backends), registry::selection_markdown());
+  return kDone;
+}
+
+}  // namespace
+
+void add_tables(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<TablesOptions>();
+  CLI::App* command = app.add_subcommand("tables", "the catalog and the defaults as text");
+  command->add_option("--format", options->format, "md, json or help")
+      ->check(CLI::IsMember({"md", "json", "help"}))
+      ->capture_default_str();
+  command->add_option("--write", options->write,
+                      "a folder to write backends.md and selection.md to");
+  command
+      ->add_option("--plugin", options->common.plugins, "a shared object with backends; repeatable")
+      ->envname("ATTUNE_PLUGINS")
+      ->delimiter(':');
+  command->callback([options, &exit_code] { exit_code = run_tables(*options); });
+}
+
+}  // namespace attune::cli

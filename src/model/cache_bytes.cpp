@@ -1,0 +1,92 @@
+#include "model/cache_bytes.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/math.hpp"
+#include "tensor/kv_layout.hpp"
+
+namespace attune::model {
+namespace {
+
+/// DeepSeek-V4's packed token: 448 e4m3, 64 bf16, 7 scale exponents, 1 byte of padding.
+constexpr double kDsv4Fp8TokenBytes = 584.0;
+/// An indexer's key in e4m3 with one fp32 scale for every 128 dims.
+double index_key_bytes(int head_dim) { return head_dim + 4.0 * base::ceil_div(head_dim, 128); }
+
+double paged_token_bytes(const GroupSelection& g) {
+  const AttentionSpec& s = g.group.spec;
+  const std::int32_t page = std::max<std::int32_t>(1, g.page_size);
+  const tensor::KvShape shape{.layout = g.kv_layout.value_or(KvLayout::nhd),
+                              .dtype = s.kv_dtype,
+                              .page_size = page,
+                              .num_kv_heads = s.num_kv_heads,
+                              .head_dim_qk = s.head_dim_qk,
+                              .head_dim_vo = s.head_dim_vo};
+  return static_cast<double>(tensor::k_page_bytes(shape) + tensor::v_page_bytes(shape)) / page;
+}
+
+std::int64_t state_bytes(const AttentionSpec& s) {
+  const auto activation = static_cast<std::int64_t>(size_of(s.q_dtype));
+  const auto state = static_cast<std::int64_t>(size_of(s.kv_dtype));
+  const std::int64_t conv = std::int64_t{std::max(0, s.conv_kernel - 1)} * s.conv_dim * activation;
+  const std::int64_t recurrent =
+      std::int64_t{s.linear_num_v_heads} * s.linear_head_dim_k * s.linear_head_dim_v * state;
+  return conv + recurrent;
+}
+
+const AttentionConfig* config_of(const ModelConfig& config, const LayerGroup& group) {
+  return group.encoder || group.layers.empty() ? nullptr : config.attention_of(group.layers[0]);
+}
+
+CacheBytes dsv4_bytes(const AttentionConfig& a, const GroupSelection& g) {
+  const double entry = g.group.spec.kv_dtype == DType::fp8_e4m3
+                           ? kDsv4Fp8TokenBytes
+                           : static_cast<double>(a.head_dim_qk) *
+                                 static_cast<double>(size_of(g.group.spec.kv_dtype));
+  const auto layers = static_cast<double>(g.group.layers.size());
+  CacheBytes bytes;
+  bytes.per_request =
+      static_cast<std::int64_t>(entry * layers) * a.sliding_window;  // the window's ring
+  if (a.compress_ratio == 0) return bytes;
+  const double index = a.indexer.head_dim > 0 ? index_key_bytes(a.indexer.head_dim) : 0.0;
+  bytes.per_token = layers * (entry + index) / a.compress_ratio;
+  return bytes;
+}
+
+}  // namespace
+
+std::int64_t CacheBytes::of_request(std::int64_t tokens) const {
+  const std::int64_t kept = bounded_tokens > 0 ? std::min(tokens, bounded_tokens) : tokens;
+  return per_request + static_cast<std::int64_t>(std::ceil(per_token * static_cast<double>(kept)));
+}
+
+CacheBytes cache_bytes(const ModelConfig& config, const GroupSelection& g) {
+  const AttentionSpec& s = g.group.spec;
+  const auto layers = static_cast<std::int64_t>(g.group.layers.size());
+  CacheBytes bytes;
+  if (is_linear(s.variant)) {
+    bytes.per_request = layers * state_bytes(s);
+    return bytes;
+  }
+  if (s.kind == AttentionKind::encoder_only) return bytes;
+  const AttentionConfig* a = config_of(config, g.group);
+  if (s.variant == Variant::dsv4 && a != nullptr) return dsv4_bytes(*a, g);
+  double token = paged_token_bytes(g);
+  if (s.variant == Variant::sparse_mla && a != nullptr)
+    token += index_key_bytes(a->indexer.head_dim);
+  if (s.variant == Variant::minimax_sparse && a != nullptr)
+    token += a->indexer.head_dim * static_cast<double>(size_of(s.q_dtype));
+  bytes.per_token = token * static_cast<double>(layers);
+  if (s.window_left >= 0) bytes.bounded_tokens = s.window_left + 1;
+  if (s.attention_chunk > 0) bytes.bounded_tokens = s.attention_chunk;
+  if (s.kind == AttentionKind::cross) {
+    // An encoder's keys are as many as its positions, whatever the decoder's length.
+    const std::int64_t positions = config.encoder.max_positions;
+    bytes.per_request = static_cast<std::int64_t>(bytes.per_token) * positions;
+    if (positions > 0) bytes.per_token = 0.0;
+  }
+  return bytes;
+}
+
+}  // namespace attune::model
