@@ -19,8 +19,8 @@ CpuKernels choose_cpu_kernels(CpuIsa cap) {
     chosen.rows = &kernels::ops::kAvx2Rows;
     chosen.quant = &quant::kAvx2Set;
   }
-  if (isa >= CpuIsa::avx512) kernels.rows = &kernels::ops::kAvx512Rows;
-  if (isa >= CpuIsa::avx512 && cpu.avx512_vnni) kernels.quant = &quant::kAvx512VnniSet;
+  if (isa >= CpuIsa::avx512) chosen.rows = &kernels::ops::kAvx512Rows;
+  if (isa >= CpuIsa::avx512 && cpu.avx512_vnni) chosen.quant = &quant::kAvx512VnniSet;
   return chosen;
 }
 
