@@ -150,7 +150,7 @@ int generate(const GenerateOptions& options) {
   const text::Tokenizer* words = tokenizer.ok() ? tokenizer->get() : nullptr;
   if (options.perplexity) return print_perplexity(options, std::move(*checkpoint), *words);
 
-  const Result<std::vector<Prompt>> prompts = read_prompts(options, words);
+  const Result<std::vector<Prompt>> prompts = read_prompts(options, *checkpoint, words);
   if (!prompts.ok()) return report(prompts.status());
   if (Status s = runtime::validate(options.sampling); !s.ok()) return report(s);
   const Result<runtime::EngineOptions> engine =

@@ -4,9 +4,12 @@
 #include <nlohmann/json.hpp>
 
 #include <charconv>
+#include <ctime>
 #include <string_view>
 
 #include "model/weights/mapped_file.hpp"
+#include "runtime/tokenizer_files.hpp"
+#include "text/chat_template.hpp"
 
 namespace attune::cli {
 namespace {
@@ -58,6 +61,18 @@ Result<std::vector<std::string>> prompts_of_file(const std::string& path) {
   }
   if (prompts.empty()) return invalid_argument(path + " holds no prompt: wanted one a line");
   return prompts;
+}
+
+/// One user turn, as the template writes it. The template brings the special tokens itself.
+Result<std::vector<text::TokenId>> encode_turn(const text::ChatTemplate& chat,
+                                               const text::Tokenizer& tokenizer,
+                                               const std::string& text) {
+  const Result<std::string> turn =
+      chat.render({.messages = {{.role = "user", .content = text}},
+                   .special_tokens = text::named_special_tokens(tokenizer),
+                   .now = static_cast<std::int64_t>(std::time(nullptr))});
+  if (!turn.ok()) return turn.status();
+  return tokenizer.encode(*turn, {.add_special = false, .parse_special = true});
 }
 
 }  // namespace
@@ -112,6 +127,7 @@ Result<std::string> read_file(const std::string& path) {
 }
 
 Result<std::vector<Prompt>> read_prompts(const GenerateOptions& options,
+                                         const model::Checkpoint& checkpoint,
                                          const text::Tokenizer* tokenizer) {
   const int given = int{options.prompt.has_value()} + int{options.prompt_file.has_value()} +
                     int{options.tokens.has_value()};
@@ -134,11 +150,18 @@ Result<std::vector<Prompt>> read_prompts(const GenerateOptions& options,
     if (!lines.ok()) return lines.status();
     texts = std::move(*lines);
   }
+  std::optional<text::ChatTemplate> chat;
+  if (options.chat) {
+    Result<text::ChatTemplate> opened = runtime::open_chat_template(checkpoint, *tokenizer);
+    if (!opened.ok()) return opened.status();
+    chat = std::move(*opened);
+  }
   std::vector<Prompt> prompts;
   for (std::string& text : texts) {
-    Result<std::vector<text::TokenId>> ids = tokenizer->encode(text);
+    const Result<std::vector<text::TokenId>> ids =
+        chat ? encode_turn(*chat, *tokenizer, text) : tokenizer->encode(text);
     if (!ids.ok()) return ids.status();
-    prompts.push_back({.text = std::move(text), .tokens = std::move(*ids)});
+    prompts.push_back({.text = std::move(text), .tokens = *ids});
   }
   return prompts;
 }

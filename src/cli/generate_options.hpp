@@ -9,6 +9,7 @@
 #include <attune/status.hpp>
 
 #include "cli/command.hpp"
+#include "model/checkpoint.hpp"
 #include "runtime/request.hpp"
 #include "text/tokenizer.hpp"
 
@@ -47,6 +48,7 @@ struct Prompt {
 /// Exactly one of --prompt, --prompt-file and --tokens; refuses empty prompts. `tokenizer` may be
 /// null for --tokens.
 Result<std::vector<Prompt>> read_prompts(const GenerateOptions& options,
+                                         const model::Checkpoint& checkpoint,
                                          const text::Tokenizer* tokenizer);
 
 /// A whole file, or the system's reason why not.

@@ -90,4 +90,18 @@ Result<text::TokenizerPtr> open_tokenizer(const model::Checkpoint& checkpoint) {
                           "of text");
 }
 
+Result<text::ChatTemplate> open_chat_template(const model::Checkpoint& checkpoint,
+                                              const text::Tokenizer& tokenizer) {
+  const std::filesystem::path path = std::filesystem::path(checkpoint.path) / "chat_template.jinja";
+  std::error_code error;
+  if (checkpoint.gguf == nullptr && std::filesystem::exists(path, error)) {
+    const Result<model::MappedFile> file = model::MappedFile::open(path.string());
+    if (!file.ok()) return file.status();
+    return text::ChatTemplate::parse(text_of(*file));
+  }
+  if (tokenizer.chat_template().empty())
+    return invalid_argument("this model came without a chat template: leave out --chat");
+  return text::ChatTemplate::parse(tokenizer.chat_template());
+}
+
 }  // namespace attune::runtime
