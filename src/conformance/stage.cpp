@@ -8,37 +8,12 @@
 #include "attention/validate.hpp"
 #include "base/join.hpp"
 #include "base/math.hpp"
+#include "conformance/stage_tensors.hpp"
 #include "tensor/element.hpp"
 #include "tensor/kv_layout.hpp"
 
 namespace attune::conformance {
 namespace {
-
-constexpr unsigned char kNan = 0xff;  // in every float format
-constexpr std::int64_t kGap = 32;     // elements between rows of strided tensors
-
-tensor::KvShape kv_shape(const Case& one) {
-  return {.layout = one.layout,
-          .dtype = one.spec.kv_dtype,
-          .page_size = one.page_size,
-          .num_kv_heads = one.spec.num_kv_heads,
-          .head_dim_qk = one.spec.head_dim_qk,
-          .head_dim_vo = one.spec.head_dim_vo};
-}
-
-bool apart(const Case& one) { return tensor::stores_v_apart(one.layout); }
-
-/// [tokens, heads, dim] with a gap behind every token where the case is strided.
-TensorView token_view(void* data, DType dtype, std::int64_t tokens, int heads, int dim,
-                      bool strided) {
-  TensorView view = TensorView::dense(data, dtype, {tokens, heads, dim});
-  if (strided) view.stride[0] += kGap;
-  return view;
-}
-
-std::size_t token_bytes(const TensorView& view) {
-  return static_cast<std::size_t>(view.shape[0] * view.stride[0]) * size_of(view.dtype);
-}
 
 /// Copies rows [first, first + count) of dense `rows` into the tokens of `image` from `to` on.
 void copy_tokens(const std::vector<char>& rows, std::int64_t first, std::int64_t count,
@@ -87,146 +62,6 @@ Result<std::unique_ptr<Stage>> Stage::make(const Subject& subject, const Case& o
     if (Status s = stage->place(options); !s.ok()) return s;
   if (Status s = stage->upload_tables(); !s.ok()) return s;
   return stage;
-}
-
-// The pools: one piece of memory. Dense: all K pages, then all V pages. Strided: each page's K and
-// V side by side, as engines that allocate them together have it.
-Status Stage::place(const StageOptions& options) {
-  const tensor::KvShape shape = kv_shape(case_);
-  shared_pages_ = options.shared_pages;
-  std::int64_t needed = 0;
-  for (const RequestShape& r : case_.requests)
-    needed += base::ceil_div<std::int64_t>(r.kv_len, case_.page_size);
-  const auto element = static_cast<std::int64_t>(size_of(shape.dtype));
-  const std::int64_t k_page = tensor::k_page_bytes(shape) / element;
-  const std::int64_t v_page = tensor::v_page_bytes(shape) / element;
-  std::int64_t num_pages = 2 * needed + 3;
-  if (options.huge_elements > 0) num_pages = options.huge_elements / k_page + 8;
-
-  // Which page ids requests get: a shuffle of all of them, or, in a huge pool, those around the
-  // places where 31- and 32-bit offsets wrap, and the last.
-  std::vector<std::int32_t> ids;
-  Random random(options.page_seed);
-  if (options.huge_elements > 0) {
-    for (const std::int64_t wrap : {std::int64_t{1} << 31, std::int64_t{1} << 32})
-      for (std::int64_t around = -1; around < needed; ++around) {
-        const std::int64_t id = wrap / k_page + around;
-        if (id < num_pages) ids.push_back(static_cast<std::int32_t>(id));
-      }
-    ids.push_back(static_cast<std::int32_t>(num_pages - 1));
-    ids.push_back(0);
-    std::reverse(ids.begin(), ids.end());
-  } else {
-    ids.resize(static_cast<std::size_t>(num_pages));
-    std::iota(ids.begin(), ids.end(), 0);
-    for (std::int64_t i = num_pages - 1; i > 0; --i)
-      std::swap(ids[static_cast<std::size_t>(i)],
-                ids[static_cast<std::size_t>(random.below(i + 1))]);
-  }
-  std::size_t next = 0;
-  for (const RequestShape& r : case_.requests) {
-    const auto count =
-        static_cast<std::size_t>(base::ceil_div<std::int64_t>(r.kv_len, case_.page_size));
-    std::vector<std::int32_t> mine;
-    for (std::size_t n = 0; n < count; ++n) {
-      const bool shared = !pages_.empty() && n < static_cast<std::size_t>(shared_pages_);
-      mine.push_back(shared ? pages_[0][n] : ids[next++]);
-    }
-    pages_.push_back(std::move(mine));
-  }
-
-  const bool beside = case_.strided && apart(case_);
-  const std::int64_t latent_gap = case_.strided && !apart(case_) ? kGap : 0;
-  const std::int64_t k_stride = beside ? k_page + v_page : k_page + latent_gap * case_.page_size;
-  const std::int64_t v_stride = beside ? k_page + v_page : v_page;
-  const std::int64_t v_at = beside ? k_page : num_pages * k_page;
-  const std::int64_t elements = num_pages * (beside || v_page == 0 ? k_stride : k_page + v_page);
-  const auto bytes = static_cast<std::size_t>(elements * element);
-  char* pool = nullptr;
-  if (options.huge_elements > 0) {
-    auto sparse = memory().allocate_sparse(bytes);
-    if (!sparse.ok()) return sparse.status();
-    sparse_owner_ = std::shared_ptr<void>(
-        *sparse, [owner = subject_.memory](void* held) { owner->release(held); });
-    pool = static_cast<char*>(*sparse);
-  } else {
-    auto made = GuardedMemory::make(memory(), bytes, options.garbage);
-    if (!made.ok()) return made.status();
-    pool_ = std::move(*made);
-    pool = pool_.data();
-  }
-  base_call_.k_cache = tensor::k_cache_view(pool, shape, num_pages);
-  base_call_.k_cache.stride[0] = k_stride;
-  if (!apart(case_)) base_call_.k_cache.stride[1] += latent_gap;
-  base_call_.v_cache =
-      tensor::v_cache_view(apart(case_) ? pool + v_at * element : pool, shape, num_pages);
-  if (apart(case_)) {
-    base_call_.v_cache.stride[0] = v_stride;
-  } else {
-    base_call_.v_cache.stride = base_call_.k_cache.stride;
-  }
-
-  // Write each request's pages: garbage first where the pool is sparse, then its keys row by row.
-  for (std::size_t i = 0; i < pages_.size(); ++i) {
-    if (options.huge_elements > 0) {
-      for (const std::int64_t page : pages_[i]) {
-        const auto page_bytes = [&](std::int64_t size) {
-          return static_cast<std::size_t>(size * element);
-        };
-        if (Status s = memory().fill(pool + page * k_stride * element, options.garbage,
-                                     page_bytes(k_page));
-            !s.ok())
-          return s;
-        if (v_page == 0) continue;
-        if (Status s = memory().fill(pool + (v_at + page * v_stride) * element, options.garbage,
-                                     page_bytes(v_page));
-            !s.ok())
-          return s;
-      }
-    }
-  }
-  if (options.empty_cache) return {};
-  std::vector<char> image;
-  if (options.huge_elements == 0) {
-    auto current = pool_.download();
-    if (!current.ok()) return current.status();
-    image = std::move(*current);
-  }
-  const auto put = [&](std::int64_t at, const char* row, std::int64_t width) {
-    const auto length = static_cast<std::size_t>(width * element);
-    if (options.huge_elements > 0) return memory().copy_in(pool + at * element, row, length);
-    std::memcpy(image.data() + at * element, row, length);
-    return Status{};
-  };
-  for (std::size_t i = 0; i < pages_.size(); ++i) {
-    for (std::int64_t j = 0; j < case_.requests[i].kv_len; ++j) {
-      const std::int64_t page = pages_[i][static_cast<std::size_t>(j / case_.page_size)];
-      const std::int64_t key = problem_.first_key[i] + j;
-      for (std::int64_t h = 0; h < case_.spec.num_kv_heads; ++h) {
-        const std::int64_t row = key * case_.spec.num_kv_heads + h;
-        const std::int64_t qk = case_.spec.head_dim_qk;
-        const std::int64_t vo = case_.spec.head_dim_vo;
-        if (Status s = put(row_offset(false, page, j % case_.page_size, h),
-                           problem_.k.data() + row * qk * element, qk);
-            !s.ok())
-          return s;
-        if (!apart(case_)) continue;
-        if (Status s = put(v_at + row_offset(true, page, j % case_.page_size, h),
-                           problem_.v.data() + row * vo * element, vo);
-            !s.ok())
-          return s;
-      }
-    }
-  }
-  return options.huge_elements > 0 ? Status{} : pool_.upload(image);
-}
-
-std::int64_t Stage::row_offset(bool values, std::int64_t page, std::int64_t place,
-                               std::int64_t head) const {
-  const TensorView& cache = values ? base_call_.v_cache : base_call_.k_cache;
-  const std::int64_t at = page * cache.stride[0];
-  if (case_.layout == KvLayout::hnd) return at + head * cache.stride[1] + place * cache.stride[2];
-  return at + place * cache.stride[1] + (cache.rank == 4 ? head * cache.stride[2] : 0);
 }
 
 Status Stage::upload_tables() {
@@ -324,7 +159,7 @@ Result<std::unique_ptr<Prepared>> Stage::prepare(const Step& step) {
   p.call = base_call_;
   const auto token_tensor = [&](GuardedMemory& memory_of, TensorView& view, const auto& source,
                                 DType dtype, std::int64_t tokens, int heads, int dim) -> Status {
-    view = token_view(nullptr, dtype, tokens, heads, dim, case_.strided);
+    view = token_view(dtype, tokens, heads, dim, case_.strided);
     auto memory_made = GuardedMemory::make(memory(), token_bytes(view), kNan);
     if (!memory_made.ok()) return memory_made.status();
     memory_of = std::move(*memory_made);
@@ -469,88 +304,5 @@ Status Stage::execute(Backend& backend, const Step& step, Answer& answer) {
   if (Status s = collect(**prepared, answer); !s.ok()) return s;
   return memory_of->check_guards();
 }
-
-Result<std::unique_ptr<Stage::Appended>> Stage::prepare_append(const Step& step, DType dtype) {
-  auto made = std::make_unique<Appended>();
-  made->call = base_call_;
-  const AttentionSpec& spec = case_.spec;
-  // The logical keys, unquantised: stored value times scale, in the new keys' own dtype.
-  const auto encode = [&](const std::vector<char>& rows, int dim, float scale,
-                          const std::vector<float>& per_head, TensorView& view,
-                          GuardedMemory& to) -> Status {
-    std::int64_t tokens = 0;
-    for (const Step::Part& part : step.parts) tokens += part.num_rows;
-    view = token_view(nullptr, dtype, tokens, spec.num_kv_heads, dim, case_.strided);
-    std::vector<char> image(token_bytes(view), static_cast<char>(kNan));
-    std::int64_t t = 0;
-    for (const Step::Part& part : step.parts) {
-      const auto i = static_cast<std::size_t>(part.request);
-      const std::int64_t first = problem_.first_key[i] + case_.requests[i].kv_len -
-                                 case_.requests[i].qo_len + part.first_row;
-      for (std::int32_t r = 0; r < part.num_rows; ++r, ++t)
-        for (std::int64_t h = 0; h < spec.num_kv_heads; ++h)
-          for (std::int64_t d = 0; d < dim; ++d) {
-            const double x = tensor::load_element(rows.data(), spec.kv_dtype,
-                                                  ((first + r) * spec.num_kv_heads + h) * dim + d);
-            const double factor = per_head.empty() ? scale : per_head[static_cast<std::size_t>(h)];
-            tensor::store_element(image.data(), dtype, t * view.stride[0] + h * dim + d,
-                                  x * factor);
-          }
-    }
-    auto memory_made = GuardedMemory::make(memory(), image.size(), kNan);
-    if (!memory_made.ok()) return memory_made.status();
-    to = std::move(*memory_made);
-    view.data = to.data();
-    return to.upload(image);
-  };
-  if (Status s = encode(problem_.k, spec.head_dim_qk, problem_.k_scale, problem_.k_scales,
-                        made->call.k, made->k);
-      !s.ok())
-    return s;
-  if (apart(case_)) {
-    if (Status s = encode(problem_.v, spec.head_dim_vo, problem_.v_scale, problem_.v_scales,
-                          made->call.v, made->v);
-        !s.ok())
-      return s;
-  }
-  std::vector<std::int64_t> slots;
-  for (const Step::Part& part : step.parts) {
-    const auto i = static_cast<std::size_t>(part.request);
-    const std::int64_t first = case_.requests[i].kv_len - case_.requests[i].qo_len + part.first_row;
-    for (std::int64_t j = first; j < first + part.num_rows; ++j)
-      slots.push_back(std::int64_t{pages_[i][static_cast<std::size_t>(j / case_.page_size)]} *
-                          case_.page_size +
-                      j % case_.page_size);
-  }
-  std::vector<char> bytes(slots.size() * sizeof(std::int64_t));
-  std::memcpy(bytes.data(), slots.data(), bytes.size());
-  auto memory_made = GuardedMemory::make(memory(), bytes.size(), 0);
-  if (!memory_made.ok()) return memory_made.status();
-  made->slots = std::move(*memory_made);
-  if (Status s = made->slots.upload(bytes); !s.ok()) return s;
-  made->call.slot_mapping = {reinterpret_cast<const std::int64_t*>(made->slots.data()),
-                             slots.size()};
-  return made;
-}
-
-Result<std::vector<char>> Stage::stored_rows(std::int32_t request, std::int32_t j, bool values) {
-  const auto i = static_cast<std::size_t>(request);
-  const std::int64_t page = pages_[i][static_cast<std::size_t>(j / case_.page_size)];
-  const TensorView& cache = values ? base_call_.v_cache : base_call_.k_cache;
-  const int dim = values ? case_.spec.head_dim_vo : case_.spec.head_dim_qk;
-  const auto element = static_cast<std::int64_t>(size_of(case_.spec.kv_dtype));
-  const auto width = static_cast<std::size_t>(dim * element);
-  std::vector<char> rows(width * static_cast<std::size_t>(case_.spec.num_kv_heads));
-  for (std::int64_t h = 0; h < case_.spec.num_kv_heads; ++h)
-    if (Status s = memory().copy_out(rows.data() + static_cast<std::size_t>(h) * width,
-                                     static_cast<char*>(cache.data) +
-                                         row_offset(values, page, j % case_.page_size, h) * element,
-                                     width);
-        !s.ok())
-      return s;
-  return rows;
-}
-
-Result<std::vector<char>> Stage::pool_bytes() { return pool_.download(); }
 
 }  // namespace attune::conformance

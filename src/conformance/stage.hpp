@@ -92,6 +92,9 @@ class Stage {
   Stage(const Subject& subject, const Case& one, const Problem& problem)
       : subject_(subject), case_(one), problem_(problem) {}
   Status place(const StageOptions& options);
+  void choose_pages(const StageOptions& options);
+  Status allocate_pool(const StageOptions& options);
+  Status write_keys(bool values);
   Status upload_tables();
   [[nodiscard]] std::int64_t row_offset(bool values, std::int64_t page, std::int64_t place,
                                         std::int64_t head) const;
@@ -103,12 +106,12 @@ class Stage {
   const Problem& problem_;
   std::unique_ptr<DeviceMemory> host_ = host_memory();
   GuardedMemory pool_;  ///< K and V pages
-  void* sparse_pool_ = nullptr;
   std::shared_ptr<void> sparse_owner_;
   std::vector<std::vector<std::int32_t>> pages_;  ///< of each request
   GuardedMemory sinks_, slopes_, k_scales_, v_scales_;
   LayerCall base_call_;
   std::int32_t shared_pages_ = 0;
+  std::int64_t num_pages_ = 0;
 };
 
 }  // namespace attune::conformance
