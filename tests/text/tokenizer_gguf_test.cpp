@@ -10,11 +10,15 @@ namespace {
 GgufVocabulary gguf_of_bpe(const std::string& name, const std::string& pre) {
   const auto json = nlohmann::json::parse(read_data(name + ".tokenizer.json"));
   GgufVocabulary gguf{.model = "gpt2", .pre = pre};
-  gguf.tokens.resize(json["model"]["vocab"].size());
   for (auto it = json["model"]["vocab"].begin(); it != json["model"]["vocab"].end(); ++it) {
-    gguf.tokens.at(it.value().get<std::size_t>()) = it.key();
+    const auto id = it.value().get<std::size_t>();
+    while (gguf.tokens.size() <= id) {
+      gguf.tokens.push_back("[unused" + std::to_string(gguf.tokens.size()) + "]");
+      gguf.token_types.push_back(GgufTokenType::unused);
+    }
+    gguf.tokens[id] = it.key();
+    gguf.token_types[id] = GgufTokenType::normal;
   }
-  gguf.token_types.resize(gguf.tokens.size(), GgufTokenType::normal);
   for (const auto& token : json["added_tokens"]) {
     gguf.token_types.at(token["id"].get<std::size_t>()) = GgufTokenType::control;
   }
@@ -48,7 +52,7 @@ TEST_P(GgufPre, AgreesWithHuggingFace) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Names, GgufPre,
-                         testing::Values(PreCase{"smollm", "smollm"},
+                         testing::Values(PreCase{"smollm", "smollm"}, PreCase{"smollm2", "smollm"},
                                          PreCase{"llama3", "llama-bpe"}, PreCase{"gpt4o", "gpt-4o"},
                                          PreCase{"tekken", "tekken"},
                                          PreCase{"deepseek_v3", "deepseek-v3"},

@@ -20,7 +20,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerJson,
                          testing::Values("smollm", "gpt2", "llama3", "qwen2", "gpt4o", "tekken",
                                          "deepseek_v3", "deepseek_coder", "falcon", "llama",
                                          "metaspace_first", "unigram", "word_piece", "word_level",
-                                         "added_tokens", "suffix_bpe", "splits", "spm_unigram"),
+                                         "added_tokens", "suffix_bpe", "splits", "spm_unigram",
+                                         "smollm2", "minilm"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 }  // namespace

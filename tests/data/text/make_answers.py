@@ -3,7 +3,8 @@
 
 Small tokenizers of every model kind are trained on the corpus, saved as tokenizer.json and asked for
 the ids and the decoded text of each line; tests hold Attune to the answers. With --smollm2 GGUF and
---minilm tokenizer.json the two real vocabularies are asked as well (their answers alone are kept).
+--minilm tokenizer.json two real vocabularies are asked as well; of them the part is kept that the
+corpus touches. Training is not repeatable to the bit: tokenizers and answers are written together.
 """
 import argparse
 import base64
@@ -301,6 +302,49 @@ def smollm2_from_gguf(path):
     return t
 
 
+def reduced_bpe(tokenizer):
+    """The part of a byte-level vocabulary that the corpus touches, ids and order of merges kept."""
+    doc = json.loads(tokenizer.to_str())
+    vocab, merges = doc["model"]["vocab"], [tuple(m) for m in doc["model"]["merges"]]
+    ranks = {pair: i for i, pair in enumerate(merges)}
+    used = set()
+    for line in CORPUS:
+        for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(line):
+            parts = list(word)
+            while True:
+                pairs = [(ranks[p], i) for i, p in enumerate(zip(parts, parts[1:])) if p in ranks]
+                used.update(rank for rank, _ in pairs)
+                if not pairs:
+                    break
+                i = min(pairs)[1]
+                parts[i:i + 2] = [parts[i] + parts[i + 1]]
+    doc["model"]["merges"] = [merges[i] for i in sorted(used)]
+    keep = {p for pair in doc["model"]["merges"] for p in (*pair, "".join(pair))}
+    keep |= {p for p in vocab if len(p) == 1} | {t["content"] for t in doc["added_tokens"]}
+    doc["model"]["vocab"] = {p: i for p, i in vocab.items() if p in keep}
+    return doc
+
+
+def reduced_word_piece(tokenizer):
+    """The pieces of a WordPiece vocabulary that occur somewhere in the corpus."""
+    doc = json.loads(tokenizer.to_str())
+    words = {w for line in CORPUS for w, _ in tokenizer.pre_tokenizer.pre_tokenize_str(
+        tokenizer.normalizer.normalize_str(line))}
+    keep = {w[i:j] for w in words for i in range(len(w)) for j in range(i + 1, min(len(w), i + 30) + 1)}
+    special = {t["content"] for t in doc["added_tokens"]}
+    doc["model"]["vocab"] = {p: i for p, i in doc["model"]["vocab"].items()
+                             if p.removeprefix("##") in keep or p in special}
+    doc["padding"] = doc["truncation"] = None
+    return doc
+
+
+def write_reduced(name, doc, full):
+    text = json.dumps(doc, ensure_ascii=False, separators=(",", ":"))
+    reduced = Tokenizer.from_str(text)
+    assert all(reduced.encode(line).ids == full.encode(line).ids for line in CORPUS)
+    (HERE / f"{name}.tokenizer.json").write_text(text + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--smollm2")
@@ -327,12 +371,14 @@ def main():
                                           "lines": answers(t, CORPUS)})
     if args.smollm2:
         t = smollm2_from_gguf(args.smollm2)
+        write_reduced("smollm2", reduced_bpe(t), t)
         write("smollm2.answers.json", {"library": tokenizers.__version__,
                                        "lines": answers(t, CORPUS)})
     if args.minilm:
         t = Tokenizer.from_file(args.minilm)
         t.no_truncation()
         t.no_padding()
+        write_reduced("minilm", reduced_word_piece(t), t)
         write("minilm.answers.json", {"library": tokenizers.__version__,
                                       "lines": answers(t, CORPUS)})
 
