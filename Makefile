@@ -18,6 +18,7 @@ build: deps
 	cmake --build $(BUILD) -j $(JOBS)
 
 test: build
+	@tools/fetch_test_models.sh .cache || echo "no real models: the tests that run them are skipped"
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
 # The unit tests again under AddressSanitizer with UBSan, and the threaded ones under ThreadSanitizer.

@@ -141,6 +141,8 @@ class Run {
 };
 
 int generate(const GenerateOptions& options) {
+  if (!options.perplexity)
+    if (Status s = check_prompt_options(options); !s.ok()) return report(s);
   Result<model::Checkpoint> checkpoint = model::open_checkpoint(options.common.model);
   if (!checkpoint.ok()) return report(checkpoint.status());
   if (checkpoint->config.is_encoder_only)
@@ -152,7 +154,6 @@ int generate(const GenerateOptions& options) {
 
   const Result<std::vector<Prompt>> prompts = read_prompts(options, *checkpoint, words);
   if (!prompts.ok()) return report(prompts.status());
-  if (Status s = runtime::validate(options.sampling); !s.ok()) return report(s);
   const Result<runtime::EngineOptions> engine =
       engine_options(options, *prompts, checkpoint->config);
   if (!engine.ok()) return report(engine.status());

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "model/weights/mapped_file.hpp"
+#include "runtime/sampler.hpp"
 #include "runtime/tokenizer_files.hpp"
 #include "text/chat_template.hpp"
 
@@ -126,24 +127,29 @@ Result<std::string> read_file(const std::string& path) {
   return std::string(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
 }
 
-Result<std::vector<Prompt>> read_prompts(const GenerateOptions& options,
-                                         const model::Checkpoint& checkpoint,
-                                         const text::Tokenizer* tokenizer) {
+Status check_prompt_options(const GenerateOptions& options) {
   const int given = int{options.prompt.has_value()} + int{options.prompt_file.has_value()} +
                     int{options.tokens.has_value()};
   if (given != 1) {
     return invalid_argument("wanted exactly one of --prompt, --prompt-file and --tokens, have " +
                             std::to_string(given));
   }
+  if (options.tokens && options.chat)
+    return invalid_argument("--chat needs text: it does not go with --tokens");
+  if (options.prompt && options.prompt->empty()) return invalid_argument("--prompt is empty");
+  return runtime::validate(options.sampling);
+}
+
+Result<std::vector<Prompt>> read_prompts(const GenerateOptions& options,
+                                         const model::Checkpoint& checkpoint,
+                                         const text::Tokenizer* tokenizer) {
   if (options.tokens) {
-    if (options.chat) return invalid_argument("--chat needs text: it does not go with --tokens");
     Result<std::vector<std::int32_t>> tokens = parse_tokens(*options.tokens);
     if (!tokens.ok()) return tokens.status();
     return std::vector<Prompt>{{.text = {}, .tokens = std::move(*tokens)}};
   }
   std::vector<std::string> texts;
   if (options.prompt) {
-    if (options.prompt->empty()) return invalid_argument("--prompt is empty");
     texts.push_back(*options.prompt);
   } else {
     Result<std::vector<std::string>> lines = prompts_of_file(*options.prompt_file);

@@ -39,14 +39,17 @@ struct GenerateOptions {
 
 void add_generate_options(CLI::App& command, GenerateOptions& options);
 
+/// Exactly one of --prompt, --prompt-file and --tokens, and not empty: checked before any file is
+/// opened.
+Status check_prompt_options(const GenerateOptions& options);
+
 /// One prompt: its text (empty for --tokens) and its ids.
 struct Prompt {
   std::string text;
   std::vector<std::int32_t> tokens;
 };
 
-/// Exactly one of --prompt, --prompt-file and --tokens; refuses empty prompts. `tokenizer` may be
-/// null for --tokens.
+/// `tokenizer` may be null for --tokens.
 Result<std::vector<Prompt>> read_prompts(const GenerateOptions& options,
                                          const model::Checkpoint& checkpoint,
                                          const text::Tokenizer* tokenizer);

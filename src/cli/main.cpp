@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include <csignal>
+#include <string>
 
 #include "cli/command.hpp"
 
@@ -13,6 +14,9 @@ int main(int argc, char** argv) {
   CLI::App app{"attune: attention for LLM inference, with a reason for every choice", "attune"};
   app.require_subcommand(1);
   app.set_version_flag("--version", ATTUNE_VERSION);
+  app.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return std::string("attune: ") + error.what() + "\n";
+  });
   int exit_code = kDone;
   add_backends(app, exit_code);
   add_doctor(app, exit_code);
