@@ -16,7 +16,7 @@ inline constexpr BackendDescriptor kDescriptor{
     .needs = "nothing",
     .capabilities =
         {{.device = DeviceKind::cpu,
-          .status = BackendStatus::experimental,
+          .status = BackendStatus::stable,
           .variants = {Variant::gqa},
           .phases = {Phase::prefill, Phase::decode},
           .q_dtypes = {DType::f32, DType::bf16, DType::f16},
@@ -32,7 +32,7 @@ inline constexpr BackendDescriptor kDescriptor{
                       Feature::tree_verify | Feature::unequal_head_dims | Feature::batch_invariant |
                       Feature::deterministic | Feature::chunked_prefix},
          {.device = DeviceKind::cpu,
-          .status = BackendStatus::experimental,
+          .status = BackendStatus::stable,
           .variants = {Variant::mla},
           .phases = {Phase::prefill, Phase::decode},
           .q_dtypes = {DType::f32, DType::bf16, DType::f16},

@@ -24,8 +24,8 @@ constexpr std::int64_t kPartsPerThread = 4;
 constexpr std::int64_t kInvariantChunk = 4096;
 /// Fewer rows would pack the same keys too often.
 constexpr std::int64_t kMinBlockRows = 48;
-/// What packing a key costs, in rows that multiply it.
-constexpr double kPackingRows = 8.0;
+/// What fetching or packing a key costs, in rows that multiply it.
+constexpr double kReadingRows = 8.0;
 
 /// Heads of one KV head that fit a block, and how many blocks hold them all.
 struct HeadBlocks {
@@ -41,8 +41,27 @@ HeadBlocks head_blocks(const AttentionSpec& spec) {
 
 /// A single query token of few heads reads its keys in place.
 bool decodes(const AttentionSpec& spec, std::int64_t qo_len) {
-  return qo_len == 1 && spec.gqa_group_size() <= kernels::paged_decode::kMaxRows &&
+  return qo_len == 1 && spec.gqa_group_size() <= kernels::paged_decode::kMaxGroup &&
          !spec.custom_mask;
+}
+
+/// KV heads of one decode item: as many as a tile has room for, unless there are too few keys to
+/// give every thread some; then the heads must.
+std::int64_t decode_kv_heads(const Setup& setup, std::int64_t total_keys) {
+  const AttentionSpec& spec = setup.spec;
+  const std::int64_t tile_bytes = dense::kKeyTile *
+                                  (spec.head_dim_qk + std::int64_t{spec.head_dim_vo}) *
+                                  static_cast<std::int64_t>(size_of(spec.kv_dtype));
+  const std::int64_t most = std::clamp<std::int64_t>(
+      std::min<std::int64_t>(kernels::paged_decode::kTileBytes / tile_bytes,
+                             kernels::paged_decode::kMaxRows / spec.gqa_group_size()),
+      1, spec.num_kv_heads);
+  if (setup.batch_invariant) return most;
+  const std::int64_t wanted = kPartsPerThread * setup.num_threads;
+  const std::int64_t parts = std::max<std::int64_t>(total_keys / plan::SplitPolicy{}.min_chunk, 1);
+  if (setup.num_threads == 1 || parts >= wanted) return most;
+  const std::int64_t groups = base::ceil_div(wanted, parts);
+  return std::clamp<std::int64_t>(spec.num_kv_heads / groups, 1, most);
 }
 
 plan::SplitPolicy split_policy(const Setup& setup) {
@@ -57,6 +76,8 @@ plan::SplitPolicy split_policy(const Setup& setup) {
 /// Rows of the largest block that may be split.
 std::int64_t max_split_rows(const Setup& setup, const BatchBounds& bounds) {
   const std::int64_t group = setup.spec.gqa_group_size();
+  if (bounds.decode_only && decodes(setup.spec, 1))
+    return std::min<std::int64_t>(setup.spec.num_qo_heads, kernels::paged_decode::kMaxRows);
   if (bounds.decode_only) return head_blocks(setup.spec).heads;
   return std::min<std::int64_t>(std::max<std::int64_t>(bounds.max_qo_tokens, 1) * group,
                                 kernels::ragged_prefill::kMaxRows);
@@ -144,9 +165,10 @@ void survey(const AttentionSpec& spec, const std::vector<KeyRange>& visible, Blo
   block.item.shared = shared;
   block.item.kv_begin = all.begin;
   block.item.kv_end = all.end;
-  block.cost = products * block.item.num_heads * (spec.head_dim_qk + spec.head_dim_vo) +
-               kPackingRows * static_cast<double>(all.end - all.begin) *
-                   (spec.head_dim_qk + spec.head_dim_vo);
+  const double reading =
+      kReadingRows * static_cast<double>(all.end - all.begin) * block.item.num_kv_heads;
+  // A decode item's heads are spread over its KV heads: each product is of one head and its keys.
+  block.cost = (products * block.item.num_heads + reading) * (spec.head_dim_qk + spec.head_dim_vo);
 }
 
 std::vector<Block> make_blocks(const Setup& setup, const BatchView& batch,
@@ -161,25 +183,44 @@ std::vector<Block> make_blocks(const Setup& setup, const BatchView& batch,
                             : plan::query_block_tokens(heads.heads, max_rows, kMinBlockRows,
                                                        batch.num_qo_tokens() * spec.num_qo_heads,
                                                        kPartsPerThread * setup.num_threads);
+  const std::int64_t decode_heads =
+      decode_kv_heads(setup, std::int64_t{batch.kv_indptr.back()} *
+                                 (batch.source == KvSource::paged ? batch.page_size : 1));
   std::vector<Block> blocks;
+  const auto add = [&](Block block) {
+    survey(spec, visible, block);
+    blocks.push_back(block);
+  };
   for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
     const std::int64_t first_token = batch.qo_indptr[static_cast<std::size_t>(i)];
     const std::int64_t qo_len = batch.qo_len(i);
-    const bool decode = decodes(spec, qo_len);
+    if (decodes(spec, qo_len)) {
+      for (std::int64_t kv_head = 0; kv_head < spec.num_kv_heads; kv_head += decode_heads) {
+        const std::int64_t count = std::min(decode_heads, spec.num_kv_heads - kv_head);
+        add({.item = {.request = i,
+                      .first_token = first_token,
+                      .num_tokens = 1,
+                      .kv_head = static_cast<int>(kv_head),
+                      .num_kv_heads = static_cast<int>(count),
+                      .first_head = static_cast<int>(kv_head * group),
+                      .num_heads = static_cast<int>(count * group),
+                      .kv_len = batch.kv_len(i)},
+             .decodes = true});
+      }
+      continue;
+    }
     for (std::int64_t t = 0; t < qo_len; t += block_tokens) {
       for (int kv_head = 0; kv_head < spec.num_kv_heads; ++kv_head) {
         for (std::int64_t h = 0; h < group; h += heads.heads) {
-          Block block{.item = {.request = i,
-                               .first_token = first_token + t,
-                               .num_tokens = std::min(block_tokens, qo_len - t),
-                               .request_token = t,
-                               .kv_head = kv_head,
-                               .first_head = static_cast<int>(kv_head * group + h),
-                               .num_heads = static_cast<int>(std::min(heads.heads, group - h)),
-                               .kv_len = batch.kv_len(i)},
-                      .decodes = decode};
-          survey(spec, visible, block);
-          blocks.push_back(block);
+          add({.item = {.request = i,
+                        .first_token = first_token + t,
+                        .num_tokens = std::min(block_tokens, qo_len - t),
+                        .request_token = t,
+                        .kv_head = kv_head,
+                        .first_head = static_cast<int>(kv_head * group + h),
+                        .num_heads = static_cast<int>(std::min(heads.heads, group - h)),
+                        .kv_len = batch.kv_len(i)},
+               .decodes = false});
         }
       }
     }
@@ -220,7 +261,6 @@ std::int64_t make_items(const Setup& setup, const BatchView& batch, CpuPlan& pla
     if (split.num_parts > 1) {
       plan.merges.push_back({.first_token = whole.first_token,
                              .num_tokens = whole.num_tokens,
-                             .kv_head = whole.kv_head,
                              .first_head = whole.first_head,
                              .num_heads = whole.num_heads,
                              .first_partial_row = partial_rows,

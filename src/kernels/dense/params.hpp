@@ -31,10 +31,8 @@ struct ScratchLayout {
   std::int64_t o = 0;         ///< [rows, o_stride] fp32, unnormalised
   std::int64_t maximum = 0;   ///< [rows] fp32, in log2 units
   std::int64_t sum = 0;       ///< [rows, lanes] fp32
-  std::int64_t k = 0;         ///< one packed tile of keys
+  std::int64_t k = 0;         ///< ragged_prefill: one packed tile of keys
   std::int64_t v = 0;         ///< one packed tile of values
-  std::int64_t scores = 0;    ///< paged_decode: [rows, kKeyTile] fp32
-  std::int64_t weights = 0;   ///< paged_decode: [rows, kKeyTile] numbers
   std::int64_t q_stride = 0;  ///< elements; head_dim_qk rounded up to whole operands
   std::int64_t o_stride = 0;  ///< elements; head_dim_vo rounded up to whole operands
   std::int64_t bytes = 0;
@@ -73,14 +71,16 @@ struct Params {
   ScratchLayout scratch;
 };
 
-/// One piece of work: some query rows of one KV head against a range of keys. Row r is token
-/// first_token + r / num_heads, head first_head + r % num_heads.
+/// One piece of work: some query rows against a range of keys. Row r is token
+/// first_token + r / num_heads, head first_head + r % num_heads. paged_decode takes one token and
+/// all heads of several KV heads, ragged_prefill any tokens and heads of one.
 struct Item {
   std::int64_t request = 0;
   std::int64_t first_token = 0;  ///< of the batch
   std::int64_t num_tokens = 0;
   std::int64_t request_token = 0;  ///< first_token counted within the request (custom masks)
   int kv_head = 0;
+  int num_kv_heads = 1;
   int first_head = 0;
   int num_heads = 0;
   std::int64_t kv_begin = 0;  ///< key indices

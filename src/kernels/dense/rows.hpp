@@ -28,14 +28,16 @@ struct RowIo {
   using Number = typename Unit::Number;
   static constexpr int kLanes = V::kLanes;
 
-  /// The tile that starts at key index `tile`, clipped to the item's keys.
+  /// The tile that starts at key index `tile`, clipped to the item's keys; addresses of the item's
+  /// first KV head.
+  template <int kKeys>
   static void locate(const Params& p, const Item& item, std::int64_t tile, TileRows& rows) {
     const std::int64_t begin = tile > item.kv_begin ? tile : item.kv_begin;
-    const std::int64_t end = tile + kKeyTile < item.kv_end ? tile + kKeyTile : item.kv_end;
+    const std::int64_t end = tile + kKeys < item.kv_end ? tile + kKeys : item.kv_end;
     rows.from = static_cast<int>(begin - tile);
     rows.to = static_cast<int>(end - tile);
     for (int i = 0; i < rows.from; ++i) rows.k[i] = rows.v[i] = nullptr;
-    for (int i = rows.to; i < kKeyTile; ++i) rows.k[i] = rows.v[i] = nullptr;
+    for (int i = rows.to; i < kKeys; ++i) rows.k[i] = rows.v[i] = nullptr;
 
     const attention::PagedKv& kv = p.kv;
     const char* const k =
@@ -82,11 +84,11 @@ struct RowIo {
     }
   }
 
-  /// What all rows of an item have in common.
-  static softmax::RowRule common_rule(const Params& p, const Item& item) {
+  /// What all rows of one KV head have in common.
+  static softmax::RowRule common_rule(const Params& p, const Item& item, int kv_head) {
     softmax::RowRule rule;
     rule.scale = p.logit_scale;
-    if (p.k_scale_per_head != nullptr) rule.scale *= p.k_scale_per_head[item.kv_head];
+    if (p.k_scale_per_head != nullptr) rule.scale *= p.k_scale_per_head[kv_head];
     rule.cap = p.logits_soft_cap;
     if (p.custom_mask != nullptr) rule.bits = p.custom_mask + p.custom_mask_indptr[item.request];
     return rule;
@@ -124,7 +126,7 @@ struct RowIo {
     const std::int64_t token = item.first_token + row / item.num_heads;
     const auto head = item.first_head + row % item.num_heads;
     factor *= p.v_scale;
-    if (p.v_scale_per_head != nullptr) factor *= p.v_scale_per_head[item.kv_head];
+    if (p.v_scale_per_head != nullptr) factor *= p.v_scale_per_head[head / p.gqa_group_size];
     if (p.sinks != nullptr && !empty) factor /= 1.0f + ::expf(p.sinks[head] - lse);
     if (p.lse != nullptr) p.lse[token * p.lse_token_stride + head * p.lse_head_stride] = lse;
     const std::int64_t at = token * p.o.token_stride + head * p.o.head_stride;

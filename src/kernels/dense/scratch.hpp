@@ -14,7 +14,7 @@ struct ScratchShape {
   std::int64_t rows = 0;
   std::int64_t head_dim_qk = 0;
   std::int64_t head_dim_vo = 0;
-  bool packs_keys = false;  ///< ragged_prefill; paged_decode keeps whole rows of scores instead
+  bool packs_keys = false;  ///< ragged_prefill
 };
 
 [[nodiscard]] inline ScratchLayout scratch_layout(const KernelRow& row, const ScratchShape& shape) {
@@ -35,9 +35,6 @@ struct ScratchShape {
   if (shape.packs_keys) {
     layout.k = take(kKeyTile * layout.q_stride * row.number_bytes);
     layout.v = take(kKeyTile * layout.o_stride * row.number_bytes);
-  } else {
-    layout.scores = take(shape.rows * kKeyTile * kFloat);
-    layout.weights = take(shape.rows * kKeyTile * row.number_bytes);
   }
   return layout;
 }

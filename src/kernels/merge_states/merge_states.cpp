@@ -61,7 +61,7 @@ void run(const dense::Params& p, const Item& item, float* sums) {
     const bool empty = total == 0.0f;
     const float lse = empty ? kEmpty : largest + std::log(total);
     float factor = empty ? 0.0f : p.v_scale / total;
-    if (p.v_scale_per_head != nullptr) factor *= p.v_scale_per_head[item.kv_head];
+    if (p.v_scale_per_head != nullptr) factor *= p.v_scale_per_head[head / p.gqa_group_size];
     if (p.sinks != nullptr && !empty) factor *= attention::sink_factor(lse, p.sinks[head]);
     if (p.lse != nullptr) p.lse[token * p.lse_token_stride + head * p.lse_head_stride] = lse;
     store(p.o, token * p.o.token_stride + head * p.o.head_stride, sums, factor, dims);

@@ -13,7 +13,6 @@ namespace attune::kernels::merge_states {
 struct Item {
   std::int64_t first_token = 0;
   std::int64_t num_tokens = 0;
-  int kv_head = 0;
   int first_head = 0;
   int num_heads = 0;
   std::int64_t first_partial_row = 0;

@@ -54,11 +54,11 @@ struct Body {
 
     dense::TileRows tiles[2];
     std::int64_t tile = item.kv_begin / kTile * kTile;
-    if (tile < item.kv_end) Io::locate(p, item, tile, tiles[0]);
+    if (tile < item.kv_end) Io::template locate<kTile>(p, item, tile, tiles[0]);
     for (int now = 0; tile < item.kv_end; tile += kTile, now ^= 1) {
       dense::TileRows& next = tiles[now ^ 1];
       if (tile + kTile < item.kv_end)
-        Io::locate(p, item, tile + kTile, next);
+        Io::template locate<kTile>(p, item, tile + kTile, next);
       else
         next.from = next.to = 0;
       pack_keys(p, tiles[now], block.k);
@@ -102,7 +102,7 @@ struct Body {
     int fetched = next.from;
     enum class Values { unchecked, finite, not_finite } values = Values::unchecked;
     Strip s;
-    const softmax::RowRule common = Io::common_rule(p, item);
+    const softmax::RowRule common = Io::common_rule(p, item, item.kv_head);
     for (softmax::RowRule& rule : s.rules) rule = common;
     const bool simple = only_scales(p, common);
     const bool all_whole = simple && tile >= item.shared.begin && tile + kTile <= item.shared.end;

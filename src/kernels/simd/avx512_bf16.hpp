@@ -5,6 +5,44 @@
 
 namespace attune::kernels::simd {
 
+/// The bf16 of every non-negative code of an 8-bit float; exact, subnormals, infinity and NaN
+/// included.
+struct Fp8Table {
+  alignas(64) std::uint16_t bf16[128];
+};
+
+template <DType T>
+consteval Fp8Table make_fp8_table() {
+  constexpr int kMantissa = T == DType::fp8_e4m3 ? 3 : 2;
+  constexpr int kBias = T == DType::fp8_e4m3 ? 7 : 15;
+  constexpr int kBf16Mantissa = 7;
+  constexpr int kBf16Bias = 127;
+  Fp8Table table{};
+  for (int code = 0; code < 128; ++code) {
+    int exponent = code >> kMantissa;
+    int mantissa = code & ((1 << kMantissa) - 1);
+    int bits = 0;
+    if (exponent == 0) {
+      // A subnormal number is normal in bf16: move its first digit up to the hidden place.
+      exponent = 1;
+      while (mantissa != 0 && mantissa < 1 << kMantissa) {
+        mantissa *= 2;
+        --exponent;
+      }
+    } else {
+      mantissa += 1 << kMantissa;
+    }
+    if (mantissa != 0)
+      bits = ((exponent - kBias + kBf16Bias) << kBf16Mantissa) +
+             ((mantissa - (1 << kMantissa)) << (kBf16Mantissa - kMantissa));
+    if (T == DType::fp8_e4m3 && code == 0x7f) bits = 0x7fc0;
+    if (T == DType::fp8_e5m2 && code == 0x7c) bits = 0x7f80;
+    if (T == DType::fp8_e5m2 && code > 0x7c) bits = 0x7fc0;
+    table.bf16[code] = static_cast<std::uint16_t>(bits);
+  }
+  return table;
+}
+
 template <class Isa>
 struct Avx512Bf16Verbs : Avx512Verbs<Isa> {
   using Base = Avx512Verbs<Isa>;
@@ -69,10 +107,28 @@ struct Avx512Bf16Verbs : Avx512Verbs<Isa> {
     return n >= kNumbers ? 0xffffffffu : (1u << (n > 0 ? n : 0)) - 1u;
   }
   template <DType T>
+  static constexpr Fp8Table kTable = make_fp8_table<T>();
+
+  template <DType T>
   static Pairs narrow(__m256i x) {
-    const __m128i low = _mm256_castsi256_si128(x);
-    const __m128i high = _mm256_extracti128_si256(x, 1);
-    return round_to_pairs(Base::template widen<T>(low), Base::template widen<T>(high));
+    if constexpr (T == DType::i8) {
+      const __m128i low = _mm256_castsi256_si128(x);
+      const __m128i high = _mm256_extracti128_si256(x, 1);
+      return round_to_pairs(Base::template widen<T>(low), Base::template widen<T>(high));
+    } else {
+      // Two lookups of 64 entries (an index takes its lowest six bits), chosen by the seventh bit.
+      const std::uint16_t* const table = kTable<T>.bf16;
+      const __m512i code = _mm512_cvtepu8_epi16(x);
+      const __m512i low =
+          _mm512_permutex2var_epi16(_mm512_load_si512(table), code, _mm512_load_si512(table + 32));
+      const __m512i high = _mm512_permutex2var_epi16(_mm512_load_si512(table + 64), code,
+                                                     _mm512_load_si512(table + 96));
+      const __m512i magnitude =
+          _mm512_mask_mov_epi16(low, _mm512_test_epi16_mask(code, _mm512_set1_epi16(0x40)), high);
+      // 0xf8: magnitude | (code << 8 & sign).
+      return _mm512_ternarylogic_epi32(magnitude, _mm512_slli_epi16(code, 8),
+                                       _mm512_set1_epi16(static_cast<short>(0x8000)), 0xf8);
+    }
   }
 };
 
