@@ -1,0 +1,14 @@
+#include "kernels/linear/body.hpp"
+#include "kernels/linear/table.hpp"
+#include "kernels/simd/avx2.hpp"
+
+namespace attune::kernels::linear {
+
+const Kernel kAvx2Kernel{
+    .isa = Isa::avx2,
+    .run = Body<simd::Avx2>::run,
+    .scratch_floats =
+        [](const Params& p) { return Body<simd::Avx2>::lay_out(p, nullptr, nullptr); },
+};
+
+}  // namespace attune::kernels::linear

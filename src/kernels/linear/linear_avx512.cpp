@@ -1,0 +1,14 @@
+#include "kernels/linear/body.hpp"
+#include "kernels/linear/table.hpp"
+#include "kernels/simd/avx512.hpp"
+
+namespace attune::kernels::linear {
+
+const Kernel kAvx512Kernel{
+    .isa = Isa::avx512,
+    .run = Body<simd::Avx512>::run,
+    .scratch_floats =
+        [](const Params& p) { return Body<simd::Avx512>::lay_out(p, nullptr, nullptr); },
+};
+
+}  // namespace attune::kernels::linear

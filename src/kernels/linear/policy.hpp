@@ -1,0 +1,14 @@
+// Tile sizes of linear attention: kernel and planner read the same numbers (layer kernels).
+#pragma once
+
+namespace attune::kernels::linear {
+
+inline constexpr int kChunk = 64;  ///< tokens in parallel form
+inline constexpr int kBlock =
+    16;  ///< inside a chunk: rows of the triangular solve, kda's decay blocks
+inline constexpr int kPadding =
+    16;  ///< floats that scratch rows are padded to; a multiple of every vector width
+inline constexpr int kMaxTaps = 8;         ///< of the convolution
+inline constexpr int kRecurrentBelow = 9;  ///< fewer tokens than this go one by one
+
+}  // namespace attune::kernels::linear

@@ -1,0 +1,14 @@
+#include "kernels/simd/scalar.hpp"
+#include "kernels/linear/body.hpp"
+#include "kernels/linear/table.hpp"
+
+namespace attune::kernels::linear {
+
+const Kernel kScalarKernel{
+    .isa = Isa::scalar,
+    .run = Body<simd::Scalar>::run,
+    .scratch_floats =
+        [](const Params& p) { return Body<simd::Scalar>::lay_out(p, nullptr, nullptr); },
+};
+
+}  // namespace attune::kernels::linear
