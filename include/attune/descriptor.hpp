@@ -152,7 +152,7 @@ struct Capability {
   CpuIsa isa = CpuIsa::scalar;                      ///< CPU: least level
   FixedList<SmRange, 4> sm{};                       ///< CUDA: any of these
   FixedList<std::string_view, 4> archs{};           ///< HIP: any of these; empty = any
-  FixedList<Variant, 4> variants{};
+  FixedList<Variant, 6> variants{};
   FixedList<Phase, 2> phases{};
   FixedList<DType, 4> q_dtypes{};
   FixedList<DType, 8> kv_dtypes{};

@@ -1,22 +1,26 @@
 // All the world knows about gdn before it is loaded.
 #pragma once
 
+#include <memory>
+
 #include <attune/backend.hpp>
 #include <attune/descriptor.hpp>
+#include <attune/status.hpp>
 
 namespace attune::backends::gdn {
 
 inline constexpr BackendDescriptor kDescriptor{
     .name = "gdn",
     .summary = "Gated delta rule: recurrent decode, chunked prefill",
-    .needs = "CPU kernels; a kernel in libattune_cuda.so; libraries for the other devices",
+    .needs = "a kernel in libattune_cuda.so; libraries for the other devices",
     .capabilities =
         {{.device = DeviceKind::cpu,
+          .status = BackendStatus::stable,
           .variants = {Variant::gdn},
           .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::f32, DType::bf16, DType::f16},
+          .q_dtypes = {DType::f32, DType::bf16},
           .kv_dtypes = {DType::f32, DType::bf16},
-          .features = Feature::mixed_batch | Feature::target_verify},
+          .features = Feature::mixed_batch | Feature::deterministic | Feature::batch_invariant},
          {.device = DeviceKind::cuda,
           .sm = {{75, 121}},
           .variants = {Variant::gdn},
@@ -45,7 +49,9 @@ inline constexpr BackendDescriptor kDescriptor{
     .paper = "Gated Delta Networks, arXiv:2412.06464",
 };
 
-/// Makes it on a CPU; null while nothing is built. Rows of an accelerator are made by its library.
-inline constexpr BackendFactory kMake = nullptr;
+Result<std::unique_ptr<Backend>> make(const BackendContext& context);
+
+/// Makes it on a CPU. Rows of an accelerator are made by its library.
+inline constexpr BackendFactory kMake = &make;
 
 }  // namespace attune::backends::gdn

@@ -17,6 +17,7 @@
 #include "backends/reference/descriptor.hpp"
 #include "backends/reference/kv_rows.hpp"
 #include "backends/shared/dense_glue.hpp"
+#include "backends/shared/linear_backend.hpp"
 #include "base/join.hpp"
 #include "tensor/element.hpp"
 
@@ -297,8 +298,10 @@ Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
   const AttentionSpec& spec = context.spec;
   if (context.device.kind != DeviceKind::cpu)
     return unsupported(base::join("reference runs on cpu, not on ", name(context.device.kind)));
+  if (is_linear(spec.variant))
+    return shared::make_linear(kDescriptor, context, shared::LinearKernels::reference);
   if (spec.variant != Variant::gqa && spec.variant != Variant::mla)
-    return unsupported(base::join("reference serves gqa and mla, not ", name(spec.variant)));
+    return unsupported(base::join("reference does not serve ", name(spec.variant)));
   if (spec.relative_bias)
     return unsupported("reference adds no learned relative bias: the call has no tensor for it");
   if (Status s = attention::validate_spec(spec); !s.ok()) return s;

@@ -44,7 +44,15 @@ inline constexpr BackendDescriptor kDescriptor{
                       Feature::attention_chunk | Feature::kv_scales | Feature::ragged_kv |
                       Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
                       Feature::tree_verify | Feature::batch_invariant | Feature::deterministic |
-                      Feature::chunked_prefix}},
+                      Feature::chunked_prefix},
+         {.device = DeviceKind::cpu,
+          .status = BackendStatus::stable,
+          .variants = {Variant::gdn, Variant::kda, Variant::mamba2, Variant::lightning,
+                       Variant::short_conv},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::f32, DType::bf16},
+          .kv_dtypes = {DType::f32, DType::bf16},
+          .features = Feature::mixed_batch | Feature::deterministic | Feature::batch_invariant}},
 };
 
 Result<std::unique_ptr<Backend>> make(const BackendContext& context);

@@ -1,0 +1,238 @@
+#include "backends/shared/linear_backend.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <attune/linear_state.hpp>
+
+#include "backends/shared/linear_checks.hpp"
+#include "base/join.hpp"
+#include "base/math.hpp"
+#include "kernels/linear/convolution.hpp"
+#include "kernels/linear/params.hpp"
+#include "kernels/linear/reference.hpp"
+#include "kernels/linear/table.hpp"
+
+namespace attune::backends::shared {
+namespace {
+
+using base::join;
+using kernels::linear::Item;
+namespace linear = kernels::linear;
+
+constexpr std::int64_t kScratchAlignment =
+    64;  // floats: a thread's scratch begins on pages of its own lines
+constexpr int kConvolutionChannels = 256;  // channels of one short_conv item
+constexpr int kItemsPerThread = 8;
+
+struct LinearPlan final : Plan {
+  std::vector<Item> items;     ///< (request, heads) or (request, channels), longest first
+  std::vector<Item> requests;  ///< one each with a state to advance
+  std::int64_t num_tokens = 0;
+  std::int64_t max_slot = -1;
+  float* scratch = nullptr;
+};
+
+const linear::Kernel* strongest_kernel(CpuIsa usable) {
+  for (const linear::Kernel* kernel : linear::kernels()) {
+    if (kernel->isa == linear::Isa::avx512 && usable < CpuIsa::avx512) continue;
+    if (kernel->isa == linear::Isa::avx2 && usable < CpuIsa::avx2) continue;
+    return kernel;
+  }
+  return nullptr;
+}
+
+class LinearBackend final : public Backend {
+ public:
+  LinearBackend(const BackendDescriptor& descriptor, const BackendContext& context,
+                const linear::Kernel* kernel)
+      : descriptor_(descriptor),
+        spec_(context.spec),
+        executor_(*context.executor),
+        kernel_(kernel) {}
+
+  [[nodiscard]] const BackendDescriptor& descriptor() const override { return descriptor_; }
+
+  [[nodiscard]] WorkspaceSize workspace_size(const BatchBounds&) const override {
+    const auto floats = static_cast<std::size_t>(scratch_floats() * executor_.num_threads());
+    return {.device_bytes = floats * sizeof(float)};
+  }
+
+  Result<PlanHandle> plan(const BatchView& batch, const Workspace& workspace, Stream) override {
+    auto made = std::make_unique<LinearPlan>();
+    const WorkspaceSize wanted = workspace_size({});
+    if (workspace.device_bytes < wanted.device_bytes)
+      return invalid_argument(join("workspace: ", name(spec_.variant), " wants ",
+                                   wanted.device_bytes, " bytes, found ", workspace.device_bytes,
+                                   "; size it with workspace_size()"));
+    made->scratch = static_cast<float*>(workspace.device);
+    if (Status s = fill(*made, batch); !s.ok()) return s;
+    return PlanHandle(std::move(made));
+  }
+
+  Status refresh(Plan& plan, const BatchView& batch, Stream) override {
+    return fill(static_cast<LinearPlan&>(plan), batch);
+  }
+
+  Status append_kv(const LayerCall&, Stream) override { return {}; }
+
+  Status run(const Plan& plan, const LayerCall& call, Stream) override {
+    const auto& p = static_cast<const LinearPlan&>(plan);
+    if (Status s = validate_linear_call(spec_, call, p.num_tokens, p.max_slot); !s.ok()) return s;
+    if (spec_.variant == Variant::short_conv) {
+      run_convolution(p, call);
+    } else {
+      run_recurrence(p, call);
+    }
+    if (spec_.conv_kernel > 1) advance_convolution(p, call);
+    return {};
+  }
+
+ private:
+  [[nodiscard]] std::int64_t scratch_floats() const {
+    if (kernel_ == nullptr || spec_.variant == Variant::short_conv) return 0;
+    linear::Params p;
+    p.family = spec_.variant == Variant::kda ? linear::Family::kda : linear::Family::gdn;
+    p.dk = spec_.linear_head_dim_k;
+    p.dv = spec_.linear_head_dim_v;
+    return base::round_up(kernel_->scratch_floats(p), kScratchAlignment);
+  }
+
+  Status fill(LinearPlan& plan, const BatchView& batch) const {
+    if (Status s = check(batch); !s.ok()) return s;
+    const std::int64_t n = batch.batch_size();
+    const bool convolution = spec_.variant == Variant::short_conv;
+    const int units = convolution ? base::ceil_div(spec_.conv_dim, kConvolutionChannels)
+                                  : spec_.linear_num_v_heads;
+    // Few requests: heads apart, to feed every thread. Many: heads together, to share what they
+    // read.
+    const std::int64_t wanted =
+        static_cast<std::int64_t>(executor_.num_threads()) * kItemsPerThread;
+    const int parts = static_cast<int>(
+        std::clamp<std::int64_t>(base::ceil_div(wanted, std::max<std::int64_t>(n, 1)), 1, units));
+    const int per_item = base::ceil_div(units, parts);
+    plan.items.clear();
+    plan.requests.clear();
+    plan.num_tokens = batch.num_qo_tokens();
+    plan.max_slot = -1;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int32_t slot = batch.state_indices[static_cast<std::size_t>(i)];
+      if (slot < 0 || batch.qo_len(i) == 0) continue;
+      plan.max_slot = std::max<std::int64_t>(plan.max_slot, slot);
+      Item item{.first_token = batch.qo_indptr[static_cast<std::size_t>(i)],
+                .num_tokens = batch.qo_len(i),
+                .slot = slot,
+                .first_head = 0,
+                .num_heads = units};
+      plan.requests.push_back(item);
+      for (int unit = 0; unit < units; unit += per_item) {
+        item.first_head = unit;
+        item.num_heads = std::min(per_item, units - unit);
+        plan.items.push_back(item);
+      }
+    }
+    std::stable_sort(plan.items.begin(), plan.items.end(), [](const Item& a, const Item& b) {
+      return a.num_tokens * a.num_heads > b.num_tokens * b.num_heads;
+    });
+    return {};
+  }
+
+  Status check(const BatchView& batch) const {
+    const auto n = static_cast<std::size_t>(batch.batch_size());
+    if (!batch.qo_indptr.empty() && batch.qo_indptr.front() != 0)
+      return invalid_argument(join("qo_indptr begins at ", batch.qo_indptr.front(), "; wanted 0"));
+    for (std::size_t i = 0; i < n; ++i)
+      if (batch.qo_indptr[i + 1] < batch.qo_indptr[i])
+        return invalid_argument(join("qo_indptr falls from ", batch.qo_indptr[i], " to ",
+                                     batch.qo_indptr[i + 1], " at request ", i));
+    if (batch.state_indices.size() != n)
+      return invalid_argument(join("state_indices has ", batch.state_indices.size(),
+                                   " entries for ", n, " requests; ", name(spec_.variant),
+                                   " needs one slot each"));
+    std::vector<std::int32_t> live;
+    for (std::size_t i = 0; i < n; ++i)
+      if (batch.state_indices[i] >= 0) live.push_back(batch.state_indices[i]);
+    std::sort(live.begin(), live.end());
+    if (const auto twice = std::adjacent_find(live.begin(), live.end()); twice != live.end())
+      return invalid_argument(
+          join("state_indices name slot ", *twice, " twice; two requests would write one state"));
+    if (batch.form == BatchForm::target_verify)
+      return unsupported(
+          "linear attention does not verify draft tokens: a state cannot be cut back",
+          {{std::string(descriptor_.name), "target_verify", "states a draft token each",
+            "one state a request"}});
+    return {};
+  }
+
+  struct Job {
+    const LinearBackend* backend;
+    const LinearPlan* plan;
+    linear::Params params;
+    linear::ConvolutionParams convolution;
+  };
+
+  void run_recurrence(const LinearPlan& plan, const LayerCall& call) {
+    Job job{this, &plan, recurrence_params(spec_, call), {}};
+    executor_.run(
+        static_cast<std::int64_t>(plan.items.size()),
+        [](void* context, std::int64_t i, int thread) {
+          const Job& j = *static_cast<const Job*>(context);
+          const Item& item = j.plan->items[static_cast<std::size_t>(i)];
+          if (j.backend->kernel_ == nullptr) {
+            linear::run_reference(j.params, item);
+          } else {
+            j.backend->kernel_->run(j.params, item,
+                                    j.plan->scratch + thread * j.backend->scratch_floats());
+          }
+        },
+        &job);
+  }
+
+  void run_convolution(const LinearPlan& plan, const LayerCall& call) {
+    Job job{this, &plan, {}, convolution_params(spec_, call)};
+    executor_.run(
+        static_cast<std::int64_t>(plan.items.size()),
+        [](void* context, std::int64_t i, int) {
+          const Job& j = *static_cast<const Job*>(context);
+          const Item& item = j.plan->items[static_cast<std::size_t>(i)];
+          const int end = (item.first_head + item.num_heads) * kConvolutionChannels;
+          linear::convolve(j.convolution, item, item.first_head * kConvolutionChannels,
+                           std::min(end, j.convolution.channels));
+        },
+        &job);
+  }
+
+  void advance_convolution(const LinearPlan& plan, const LayerCall& call) {
+    Job job{this, &plan, {}, convolution_params(spec_, call)};
+    executor_.run(
+        static_cast<std::int64_t>(plan.requests.size()),
+        [](void* context, std::int64_t i, int) {
+          const Job& j = *static_cast<const Job*>(context);
+          linear::advance_state(j.convolution, j.plan->requests[static_cast<std::size_t>(i)]);
+        },
+        &job);
+  }
+
+  const BackendDescriptor& descriptor_;
+  AttentionSpec spec_;
+  Executor& executor_;
+  const linear::Kernel* kernel_;  ///< null: the double-precision recurrence
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_linear(const BackendDescriptor& descriptor,
+                                             const BackendContext& context, LinearKernels kernels) {
+  if (Status s = validate_linear_spec(context.spec); !s.ok()) return s;
+  if (context.executor == nullptr)
+    return invalid_argument(join(descriptor.name, ": BackendContext::executor is not set"));
+  const linear::Kernel* kernel =
+      kernels == LinearKernels::reference ? nullptr : strongest_kernel(context.device.isa);
+  return std::unique_ptr<Backend>(std::make_unique<LinearBackend>(descriptor, context, kernel));
+}
+
+}  // namespace attune::backends::shared
