@@ -1,11 +1,17 @@
 #include "model/layer_part.hpp"
 
 #include <string>
+#include <utility>
 
 #include "model/dense_feed_forward.hpp"
+#include "model/gated_delta_mixer.hpp"
 #include "model/gqa_mixer.hpp"
+#include "model/lightning_mixer.hpp"
 #include "model/loader.hpp"
+#include "model/mamba2_mixer.hpp"
 #include "model/moe_feed_forward.hpp"
+#include "model/parallel_mixer.hpp"
+#include "model/short_conv_mixer.hpp"
 
 namespace attune::model {
 namespace {
@@ -13,6 +19,30 @@ namespace {
 Status not_yet(int layer, std::string_view what) {
   return unsupported("layer " + std::to_string(layer) + " is of kind " + std::string(what) +
                      ", which this build cannot run");
+}
+
+std::unique_ptr<LayerPart> make_attention(Loader& loader, int layer) {
+  const AttentionConfig* attention = loader.config().attention_of(layer);
+  if (attention == nullptr) return nullptr;
+  switch (attention->kind) {
+    case AttentionLayerKind::full:
+    case AttentionLayerKind::sliding:
+    case AttentionLayerKind::chunked:
+    case AttentionLayerKind::encoder: return std::make_unique<GqaMixer>(loader, layer);
+    default: loader.fail(not_yet(layer, name(attention->kind))); return nullptr;
+  }
+}
+
+std::unique_ptr<LayerPart> make_linear_mixer(Loader& loader, int layer) {
+  const Variant variant = loader.config().linear_of(layer)->variant;
+  switch (variant) {
+    case Variant::gdn:
+    case Variant::kda: return std::make_unique<GatedDeltaMixer>(loader, layer);
+    case Variant::mamba2: return std::make_unique<Mamba2Mixer>(loader, layer);
+    case Variant::lightning: return std::make_unique<LightningMixer>(loader, layer);
+    case Variant::short_conv: return std::make_unique<ShortConvMixer>(loader, layer);
+    default: loader.fail(not_yet(layer, name(variant))); return nullptr;
+  }
 }
 
 }  // namespace
@@ -24,19 +54,11 @@ std::unique_ptr<LayerPart> make_mixer(Loader& loader, int layer) {
     loader.fail(not_yet(layer, "cross attention"));
     return nullptr;
   }
-  if (const LinearConfig* linear = config.linear_of(layer)) {
-    loader.fail(not_yet(layer, name(linear->variant)));
-    return nullptr;
-  }
-  const AttentionConfig* attention = config.attention_of(layer);
-  if (attention == nullptr) return nullptr;
-  switch (attention->kind) {
-    case AttentionLayerKind::full:
-    case AttentionLayerKind::sliding:
-    case AttentionLayerKind::chunked:
-    case AttentionLayerKind::encoder: return std::make_unique<GqaMixer>(loader, layer);
-    default: loader.fail(not_yet(layer, name(attention->kind))); return nullptr;
-  }
+  std::unique_ptr<LayerPart> attention = make_attention(loader, layer);
+  if (config.linear_of(layer) == nullptr) return attention;
+  std::unique_ptr<LayerPart> linear = make_linear_mixer(loader, layer);
+  if (!attention || !linear) return linear;
+  return std::make_unique<ParallelMixer>(config, std::move(attention), std::move(linear));
 }
 
 std::unique_ptr<LayerPart> make_feed_forward(Loader& loader, int layer) {

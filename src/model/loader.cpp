@@ -101,6 +101,45 @@ Buffer Loader::vector(const std::string& name, std::int64_t size) {
   return {};
 }
 
+std::unique_ptr<Linear> Loader::linear(std::span<const WeightView> stack) {
+  if (!status_.ok()) return nullptr;
+  Result<std::unique_ptr<Linear>> made = ops_.make_linear({.weights = stack});
+  if (made.ok()) return std::move(*made);
+  fail(made.status());
+  return nullptr;
+}
+
+Buffer Loader::flat(std::span<const std::string> names, std::int64_t size) {
+  std::vector<float> values;
+  for (const std::string& name : names) {
+    const WeightView weight = view(name, {});
+    if (!status_.ok()) return {};
+    const std::size_t begin = values.size();
+    values.resize(begin + static_cast<std::size_t>(weight.num_elements()));
+    read_f32(weight, std::span(values).subspan(begin));
+  }
+  if (static_cast<std::int64_t>(values.size()) != size) {
+    fail(invalid_argument(names.front() + (names.size() > 1 ? " and its like" : "") + " hold " +
+                          std::to_string(values.size()) + " numbers; wanted " +
+                          std::to_string(size)));
+    return {};
+  }
+  return numbers(values);
+}
+
+Buffer Loader::numbers(std::span<const float> values) {
+  if (!status_.ok()) return {};
+  Result<Buffer> made = ops_.allocate(values.size_bytes());
+  if (!made.ok()) {
+    fail(made.status());
+    return {};
+  }
+  ops_.upload(made->data(), values.data(), values.size_bytes());
+  // `values` may be gone before an asynchronous copy begins.
+  if (Status s = ops_.synchronize(); !s.ok()) fail(s);
+  return std::move(*made);
+}
+
 Norm Loader::norm(const std::string& name, std::int64_t width, std::optional<NormKind> kind) {
   Norm norm;
   norm.params.kind = kind.value_or(config_.norm);

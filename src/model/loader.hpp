@@ -74,10 +74,19 @@ class Loader {
   }
   /// An embedding that is no head.
   std::unique_ptr<Linear> table(const Matrix& matrix, std::int64_t columns);
+  /// Views stacked one below the other; all with equal columns.
+  std::unique_ptr<Linear> linear(std::span<const WeightView> stack);
   /// A weight as it lies in the file; undefined after a failure.
   WeightView view(const std::string& name, std::initializer_list<std::int64_t> shape);
   /// fp32 in device memory.
   Buffer vector(const std::string& name, std::int64_t size);
+  /// Weights of any shape one after the other, `size` numbers together, fp32 in device memory.
+  Buffer flat(std::span<const std::string> names, std::int64_t size);
+  Buffer flat(const std::string& name, std::int64_t size) {
+    return flat(std::span(&name, 1), size);
+  }
+  /// fp32 numbers made here, in device memory.
+  Buffer numbers(std::span<const float> values);
   /// `name` without ".weight"; kind and epsilon are the model's unless given.
   Norm norm(const std::string& name, std::int64_t width, std::optional<NormKind> kind = {});
   /// One number, read on the host.

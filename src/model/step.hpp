@@ -8,6 +8,7 @@
 #include <attune/tensor.hpp>
 
 #include "cache/kv_storage.hpp"
+#include "cache/state_pool.hpp"
 #include "model/ops.hpp"
 #include "model/step_memory.hpp"
 
@@ -34,6 +35,7 @@ struct StepInput {
   std::span<const std::int32_t> logit_rows;  ///< rows whose logits are wanted, ascending
   std::span<const GroupStep> groups;         ///< one each of Model::groups()
   const cache::KvStorage* kv = nullptr;      ///< one entry a layer
+  const cache::StatePool* states = nullptr;  ///< likewise; nullptr without linear layers
 };
 
 /// What a layer gets besides its input.
