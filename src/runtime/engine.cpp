@@ -54,6 +54,7 @@ Result<std::unique_ptr<Engine>> Engine::make(model::Model& model, model::Ops& op
   require(options.context_limit > 0, "a context limit");
   std::unique_ptr<Engine> engine(new Engine(model, ops, std::move(backends), options));
   if (Status s = engine->allocate_cache(); !s.ok()) return s;
+  if (Status s = engine->allocate_states(); !s.ok()) return s;
   if (Status s = engine->allocate_workspaces(); !s.ok()) return s;
   engine->scheduler_.emplace(options.scheduler, engine->cache_groups_, engine->pools_);
   const model::ModelOptions rows = model_options(options);
@@ -103,6 +104,33 @@ Status Engine::allocate_cache() {
   if (!storage.ok()) return storage.status();
   kv_.emplace(std::move(*storage));
   statistics_.kv_bytes = kv_->num_bytes();
+  return {};
+}
+
+Status Engine::allocate_states() {
+  const model::ModelConfig& config = model_.config();
+  if (config.linear.empty()) return {};
+  std::vector<cache::StateShape> shapes(static_cast<std::size_t>(config.num_layers()));
+  for (int layer = 0; layer < config.num_layers(); ++layer) {
+    const model::LinearConfig* linear = config.linear_of(layer);
+    if (linear == nullptr) continue;
+    cache::StateShape& shape = shapes[static_cast<std::size_t>(layer)];
+    if (linear->variant != Variant::short_conv) {
+      shape.heads = linear->num_v_heads;
+      shape.dim_v = linear->head_dim_v;
+      shape.dim_k = linear->head_dim_k;
+    }
+    if (linear->conv_kernel > 1) {
+      shape.conv_channels = linear->conv_dim;
+      shape.conv_history = linear->conv_kernel - 1;
+      shape.conv_dtype = ops_.activation_dtype();
+    }
+  }
+  Result<cache::StatePool> pool =
+      cache::StatePool::make(shapes, static_cast<std::int32_t>(options_.scheduler.max_batch));
+  if (!pool.ok()) return pool.status();
+  states_.emplace(std::move(*pool));
+  statistics_.state_bytes = states_->num_bytes();
   return {};
 }
 
@@ -189,6 +217,25 @@ BatchView Engine::view_of(const PhaseBatch& phase, std::size_t group) const {
   return cache_group < 0 ? phase.pageless : phase.views[static_cast<std::size_t>(cache_group)];
 }
 
+void Engine::release_state(Request& request) {
+  if (request.state_slot < 0) return;
+  if (Status s = states_->release(request.state_slot); !s.ok()) require(false, s.text());
+  request.state_slot = -1;
+}
+
+Status Engine::assign_states(std::span<const ScheduledRow> rows) {
+  if (!states_) return {};
+  for (auto& [id, request] : requests_)
+    if (request->computed == 0) release_state(*request);  // waiting, or preempted: it starts over
+  for (const ScheduledRow& row : rows) {
+    if (row.request->state_slot >= 0) continue;
+    const Result<std::int32_t> slot = states_->allocate();
+    if (!slot.ok()) return slot.status();
+    row.request->state_slot = *slot;
+  }
+  return {};
+}
+
 Status Engine::plan_step() {
   for (std::size_t g = 0; g < plans_.size(); ++g) {
     parts_[g].clear();
@@ -221,6 +268,7 @@ Result<std::vector<Event>> Engine::step() {
     events.push_back({.request = id, .token = {}, .finish_reason = FinishReason::failed});
   }
   if (rows.empty()) return events;
+  if (Status s = assign_states(rows); !s.ok()) return s;
   if (Status s = batch_.assign(rows, cache_groups_, backends_.page_size); !s.ok()) return s;
   if (Status s = plan_step(); !s.ok()) return s;
 
@@ -230,7 +278,8 @@ Result<std::vector<Event>> Engine::step() {
                                .positions = batch_.positions(),
                                .logit_rows = batch_.logit_rows(),
                                .groups = group_steps_,
-                               .kv = &*kv_};
+                               .kv = &*kv_,
+                               .states = states_ ? &*states_ : nullptr};
   if (Status s = model_.forward(input, logits); !s.ok()) return s;
 
   std::size_t next_logit_row = 0;
@@ -300,6 +349,7 @@ void Engine::finish(Request& request, FinishReason reason) {
   request.finish_reason = reason;
   scheduler_->remove(request);
   request.pages.clear();
+  release_state(request);
 }
 
 void Engine::cancel(RequestId id) {

@@ -22,6 +22,7 @@
 #include <attune/status.hpp>
 
 #include "cache/kv_storage.hpp"
+#include "cache/state_pool.hpp"
 #include "model/model.hpp"
 #include "runtime/backend_set.hpp"
 #include "runtime/batch_builder.hpp"
@@ -55,6 +56,7 @@ struct EngineStatistics {
   std::int64_t num_steps = 0;
   std::int64_t num_preemptions = 0;
   std::int64_t kv_bytes = 0;
+  std::int64_t state_bytes = 0;
   std::int64_t workspace_bytes = 0;
 };
 
@@ -102,7 +104,12 @@ class Engine {
   };
 
   Status allocate_cache();
+  Status allocate_states();
   Status allocate_workspaces();
+  /// Requests that start, or start over, get a zeroed state; those that ended or gave way return
+  /// theirs.
+  Status assign_states(std::span<const ScheduledRow> rows);
+  void release_state(Request& request);
   Status plan_step();
   Result<std::int32_t> next_token(const Request& request, std::span<const float> logits);
   Status choose_token(const ScheduledRow& row, std::span<const float> logits,
@@ -118,6 +125,7 @@ class Engine {
   std::vector<int> cache_group_of_;  ///< by attention group; -1 = keeps no keys
   std::vector<PagePool> pools_;
   std::optional<cache::KvStorage> kv_;
+  std::optional<cache::StatePool> states_;  ///< of linear layers; none without them
   std::optional<Scheduler> scheduler_;
   std::vector<std::array<PlanSlot, 2>> plans_;  ///< by attention group, then phase
 
