@@ -156,6 +156,7 @@ struct LinearConfig {
   bool proj_bias = false;
   int chunk_size = 0;             ///< of the parallel form, if the file says so
   bool gated_norm = true;         ///< RMSNorm with gate on the mixer's output
+  int norm_groups = 1;            ///< mamba2: that norm is taken over inner / norm_groups channels
   bool norm_before_gate = false;  ///< otherwise the gate is applied before the norm
   double time_step_min = 0.0;     ///< mamba2: clamp of softplus(dt)
   double time_step_max = std::numeric_limits<double>::infinity();

@@ -1,5 +1,6 @@
 // Families with linear layers: delta rules, state spaces, fixed decay, short convolutions.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "model/config_draft.hpp"
@@ -24,6 +25,20 @@ LinearConfig read_gated_delta(const ConfigDraft& d) {
   return g;
 }
 
+/// Mamba-2's gated norm is taken over each group of heads. transformers took it over the whole
+/// width for Mamba-2, Bamba and Granite until it was repaired (wrong in 5.17, right in 5.24), so a
+/// checkpoint that such a version made wants that.
+bool norms_whole_width(const ConfigReader& t) {
+  const std::string type = t.text("model_type");
+  if (type != "mamba2" && type != "bamba" && type != "granitemoehybrid") return false;
+  const std::string version = t.text("transformers_version");
+  int minor = 0;
+  return version.starts_with("5.") &&
+         std::from_chars(version.data() + 2, version.data() + version.size(), minor).ec ==
+             std::errc{} &&
+         minor <= 17;
+}
+
 /// The Mamba-2 mixer, whose keys carry the prefix mamba_ in Bamba's dialect and none in Mamba's
 /// own.
 LinearConfig read_mamba2(const ConfigDraft& d) {
@@ -44,6 +59,7 @@ LinearConfig read_mamba2(const ConfigDraft& d) {
   m.conv_bias = t.flag(t.first_of({"mamba_conv_bias", "use_conv_bias"}), true);
   m.proj_bias = t.flag(t.first_of({"mamba_proj_bias", "use_bias"}), false);
   m.chunk_size = t.size(t.first_of({"mamba_chunk_size", "chunk_size"}), 256);
+  m.norm_groups = norms_whole_width(t) ? 1 : m.num_k_heads;
   const std::vector<double> limit = t.numbers("time_step_limit");
   if (limit.size() == 2) {
     m.time_step_min = limit[0];

@@ -1,5 +1,6 @@
 #include "model/decoder_layer.hpp"
 
+#include <array>
 #include <string>
 
 namespace attune::model {
@@ -8,7 +9,12 @@ DecoderLayer::DecoderLayer(Loader& loader, int layer)
     : hidden_(loader.config().hidden_size),
       residual_multiplier_(static_cast<float>(loader.config().residual_multiplier)),
       parallel_(loader.config().norm_placement == NormPlacement::parallel) {
-  const NormPlacement placement = loader.config().norm_placement;
+  set_mix(loader.config(), layer);
+  const ModelConfig& config = loader.config();
+  // OLMo-Hybrid norms attention layers after each branch, and linear ones before.
+  const bool linear_before =
+      config.norm_placement == NormPlacement::post && config.linear_of(layer) != nullptr;
+  const NormPlacement placement = linear_before ? NormPlacement::pre : config.norm_placement;
   mixer_.part = make_mixer(loader, layer);
   feed_forward_.part = make_feed_forward(loader, layer);
   const std::string prefix = loader.layer(layer);
@@ -20,19 +26,34 @@ DecoderLayer::DecoderLayer(Loader& loader, int layer)
   const bool after = placement == NormPlacement::post || placement == NormPlacement::sandwich;
   if (mixer_.part) {
     if (before)
-      load(mixer_.norm_before, mixer_.before, {"input_layernorm", "operator_norm", "norm"});
-    if (after) load(mixer_.norm_after, mixer_.after, {"post_attention_layernorm"});
+      load(mixer_.norm_before, mixer_.before,
+           {"input_layernorm", "operator_norm", "attention_layer_norm", "norm"});
+    if (after)
+      load(mixer_.norm_after, mixer_.after, {"post_attention_layernorm", "feedforward_layer_norm"});
   }
   if (feed_forward_.part && !parallel_) {
     if (placement == NormPlacement::sandwich) {
       load(feed_forward_.norm_before, feed_forward_.before, {"pre_feedforward_layernorm"});
     } else if (before) {
       load(feed_forward_.norm_before, feed_forward_.before,
-           {"post_attention_layernorm", "ffn_norm", "pre_ff_layernorm", "norm"});
+           {"post_attention_layernorm", "ffn_norm", "pre_ff_layernorm", "feedforward_layer_norm",
+            "norm"});
     }
     if (after) load(feed_forward_.norm_after, feed_forward_.after, {"post_feedforward_layernorm"});
   }
   if (loader.config().per_layer_input_size > 0) per_layer_.emplace(loader, layer);
+}
+
+// MiniMax: what is added to is the normed input, and both sides have factors.
+void DecoderLayer::set_mix(const ModelConfig& config, int layer) {
+  const auto mix = [&](Branch& branch, const std::array<double, 2>& factors) {
+    branch.normed_residual = config.residual_after_norm;
+    branch.residual_factor = static_cast<float>(factors[0]);
+    branch.factor = residual_multiplier_ * static_cast<float>(factors[1]);
+  };
+  mix(mixer_,
+      config.linear_of(layer) != nullptr ? config.linear_attention_mix : config.full_attention_mix);
+  mix(feed_forward_, config.mlp_mix);
 }
 
 void DecoderLayer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
@@ -63,7 +84,9 @@ Status DecoderLayer::add_branch(Step& step, const Branch& branch, const TensorVi
   }
   if (Status s = branch.part->forward(step, input, out); !s.ok()) return s;
   if (branch.norm_after) step.ops.norm(out, branch.after.params, out);
-  step.ops.add(out, residual_multiplier_, x);
+  if (branch.normed_residual) step.ops.convert(input, x);
+  if (branch.residual_factor != 1.0f) step.ops.scale(x, branch.residual_factor, x);
+  step.ops.add(out, branch.factor, x);
   return {};
 }
 

@@ -24,9 +24,13 @@ class DecoderLayer {
     std::unique_ptr<LayerPart> part;
     bool norm_before = false;
     bool norm_after = false;
+    bool normed_residual = false;  ///< the branch is added to its own normed input
+    float residual_factor = 1.0f;
+    float factor = 1.0f;  ///< of the branch, as it is added
     Norm before;
     Norm after;
   };
+  void set_mix(const ModelConfig& config, int layer);
   Status add_branch(Step& step, const Branch& branch, const TensorView& x) const;
   Status add_parallel(Step& step, const TensorView& x) const;
 

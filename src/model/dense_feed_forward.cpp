@@ -13,10 +13,12 @@ ActivationParams activation_of(const ModelConfig& config) {
 
 std::string feed_forward_prefix(const Loader& loader, int layer) {
   const std::string prefix = loader.layer(layer);
-  constexpr std::array<std::string_view, 3> kFolders{"mlp.", "feed_forward.", "block_sparse_moe."};
-  constexpr std::array<std::string_view, 8> kMembers{
-      "down_proj", "w2",   "gate_up_proj",      "fc2",
-      "router",    "gate", "experts.down_proj", "experts.0.down_proj"};
+  constexpr std::array<std::string_view, 5> kFolders{"mlp.", "feed_forward.", "block_sparse_moe.",
+                                                     "shared_mlp.", "mixer."};
+  constexpr std::array<std::string_view, 9> kMembers{
+      "down_proj",          "w2",     "gate_up_proj", "fc2",
+      "output_linear",      "router", "gate",         "experts.down_proj",
+      "experts.0.down_proj"};
   for (std::string_view folder : kFolders)
     for (std::string_view member : kMembers) {
       const std::string name = prefix + std::string(folder) + std::string(member);
@@ -30,8 +32,9 @@ DenseFeedForward::DenseFeedForward(Loader& loader, const std::string& prefix,
     : gated_(loader.config().gated_mlp), activation_(activation_of(loader.config())) {
   const std::int64_t hidden = loader.config().hidden_size;
   const Bias bias = loader.config().mlp_bias ? Bias::required : Bias::if_present;
-  if (loader.has(prefix + "gate_up_proj.weight")) {
-    up_ = loader.linear({prefix + "gate_up_proj", 2 * intermediate}, hidden, bias);
+  const std::string both = loader.pick(prefix, {"gate_up_proj", "input_linear"});
+  if (loader.has(both + ".weight")) {
+    up_ = loader.linear({both, 2 * intermediate}, hidden, bias);
   } else if (gated_) {
     const std::array<Matrix, 2> stack{
         Matrix{loader.pick(prefix, {"gate_proj", "w1"}), intermediate},
@@ -42,8 +45,9 @@ DenseFeedForward::DenseFeedForward(Loader& loader, const std::string& prefix,
         loader.linear({loader.pick(prefix, {"up_proj", "fc1", "intermediate.dense"}), intermediate},
                       hidden, bias);
   }
-  down_ = loader.linear({loader.pick(prefix, {"down_proj", "w2", "fc2", "output.dense"}), hidden},
-                        intermediate, bias);
+  down_ = loader.linear(
+      {loader.pick(prefix, {"down_proj", "w2", "fc2", "output.dense", "output_linear"}), hidden},
+      intermediate, bias);
 }
 
 DenseFeedForward::Tensors DenseFeedForward::take(StepMemory& memory,

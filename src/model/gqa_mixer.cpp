@@ -60,16 +60,18 @@ GqaMixer::GqaMixer(Loader& loader, int layer)
   if (loader.has(prefix + "self_attn.qkv_proj.weight")) {
     stack.push_back({prefix + "self_attn.qkv_proj", q_rows + k_rows + v_rows});
   } else {
-    stack.push_back({name({"self_attn.q_proj", "attention.self.query"}), q_rows});
+    stack.push_back({name({"self_attn.q_proj", "attention.self.query", "mixer.q_proj"}), q_rows});
     if (writes_cache()) {
-      stack.push_back({name({"self_attn.k_proj", "attention.self.key"}), k_rows});
+      stack.push_back({name({"self_attn.k_proj", "attention.self.key", "mixer.k_proj"}), k_rows});
       if (!config_.k_is_v)
-        stack.push_back({name({"self_attn.v_proj", "attention.self.value"}), v_rows});
+        stack.push_back(
+            {name({"self_attn.v_proj", "attention.self.value", "mixer.v_proj"}), v_rows});
     }
   }
   qkv_ = loader.linear(stack, hidden, qkv_bias);
   output_ = loader.linear(
-      {name({"self_attn.o_proj", "self_attn.out_proj", "attention.output.dense"}), hidden},
+      {name({"self_attn.o_proj", "self_attn.out_proj", "attention.output.dense", "mixer.o_proj"}),
+       hidden},
       static_cast<std::int64_t>(config_.num_qo_heads) * config_.head_dim_vo,
       config_.o_bias ? Bias::required : Bias::if_present);
   q_norm_ = load_qk_norm(loader, config_, name({"self_attn.q_norm", "self_attn.q_layernorm"}),

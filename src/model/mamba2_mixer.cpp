@@ -4,20 +4,11 @@
 #include <string>
 
 namespace attune::model {
-namespace {
-
-/// Nemotron-H and Falcon-H1 normalise each group of heads by itself; the others the whole width.
-bool norms_by_group(const ModelConfig& config) {
-  return config.model_type == "nemotron_h" || config.model_type == "falcon_h1";
-}
-
-}  // namespace
-
 Mamba2Mixer::Mamba2Mixer(Loader& loader, int layer)
     : layer_(loader, layer),
       config_(*loader.config().linear_of(layer)),
       inner_(static_cast<std::int64_t>(config_.num_v_heads) * config_.head_dim_v),
-      norm_width_(norms_by_group(loader.config()) ? inner_ / config_.num_k_heads : inner_),
+      norm_width_(inner_ / config_.norm_groups),
       input_scale_(static_cast<float>(loader.config().ssm_in_multiplier)) {
   const std::string layer_prefix = loader.layer(layer);
   const std::string prefix =

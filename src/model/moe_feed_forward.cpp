@@ -44,8 +44,9 @@ ExpertViews stacked_experts(Loader& loader, const std::string& prefix, const Moe
   const std::int64_t width = moe.intermediate_size;
   const bool in_out =
       loader.config().model_type == "gpt_oss" || loader.config().model_type.starts_with("llama4");
-  const std::string up_name = prefix + "experts.gate_up_proj";
-  const std::string down_name = prefix + "experts.down_proj";
+  const bool granite = loader.has(prefix + "input_linear.weight");
+  const std::string up_name = prefix + (granite ? "input_linear.weight" : "experts.gate_up_proj");
+  const std::string down_name = prefix + (granite ? "output_linear.weight" : "experts.down_proj");
   const WeightView up = in_out ? loader.view(up_name, {n, hidden, 2 * width})
                                : loader.view(up_name, {n, 2 * width, hidden});
   const WeightView down = in_out ? loader.view(down_name, {n, width, hidden})
@@ -81,7 +82,8 @@ ExpertViews stacked_experts(Loader& loader, const std::string& prefix, const Moe
 
 std::unique_ptr<Experts> load_experts(Loader& loader, const std::string& prefix) {
   const ModelConfig& config = loader.config();
-  const bool stacked = loader.has(prefix + "experts.gate_up_proj");
+  const bool stacked =
+      loader.has(prefix + "experts.gate_up_proj") || loader.has(prefix + "input_linear.weight");
   const ExpertViews views = stacked
                                 ? stacked_experts(loader, prefix, config.moe, config.hidden_size)
                                 : separate_experts(loader, prefix, config.moe, config.hidden_size);
@@ -107,7 +109,7 @@ std::unique_ptr<Experts> load_experts(Loader& loader, const std::string& prefix)
 MoeFeedForward::MoeFeedForward(Loader& loader, int layer) : config_(loader.config().moe) {
   const std::string prefix = feed_forward_prefix(loader, layer);
   const std::int64_t hidden = loader.config().hidden_size;
-  const std::string router = loader.pick(prefix, {"gate", "router"});
+  const std::string router = loader.pick(prefix, {"gate", "router", "router.layer"});
   router_ = loader.linear({router, config_.num_experts}, hidden);
   if (config_.selection_bias) {
     selection_bias_ =
@@ -118,10 +120,11 @@ MoeFeedForward::MoeFeedForward(Loader& loader, int layer) : config_(loader.confi
   }
   experts_ = load_experts(loader, prefix);
   if (config_.shared_intermediate_size > 0) {
-    const std::string folder = loader.has(prefix + "shared_expert.down_proj.weight")
-                                   ? "shared_expert."
-                                   : "shared_experts.";
-    shared_.emplace(loader, prefix + folder, config_.shared_intermediate_size);
+    std::string folder = prefix + "shared_experts.";
+    if (loader.has(prefix + "shared_expert.down_proj.weight")) folder = prefix + "shared_expert.";
+    const std::string beside = loader.layer(layer) + "shared_mlp.";  // Granite
+    if (loader.has(beside + "output_linear.weight")) folder = beside;
+    shared_.emplace(loader, folder, config_.shared_intermediate_size);
   }
   if (config_.shared_gate) shared_gate_ = loader.linear({prefix + "shared_expert_gate", 1}, hidden);
 }
