@@ -108,3 +108,4 @@ endif()
 target_link_options(attune_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,-Bsymbolic
                     -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/plugin.map)
 set_target_properties(attune_cuda PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/plugin.map)
+install(TARGETS attune_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -84,5 +85,8 @@ class Executor {
   virtual void run(std::int64_t num_items,
                    void (*body)(void* context, std::int64_t item, int thread), void* context) = 0;
 };
+
+/// Attune's own Executor: `num_threads` threads, the caller of run() among them.
+[[nodiscard]] Result<std::unique_ptr<Executor>> make_thread_pool(int num_threads);
 
 }  // namespace attune

@@ -119,3 +119,14 @@ void ThreadPool::work(int thread) {
 }
 
 }  // namespace attune::device
+
+namespace attune {
+
+Result<std::unique_ptr<Executor>> make_thread_pool(int num_threads) {
+  Result<std::unique_ptr<device::ThreadPool>> pool =
+      device::ThreadPool::make({.num_threads = num_threads});
+  if (!pool.ok()) return pool.status();
+  return std::unique_ptr<Executor>(std::move(*pool));
+}
+
+}  // namespace attune

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Installs Attune into a fresh prefix and builds examples/embed against it twice: with find_package and with pkg-config.
+# usage: outside_project.sh SOURCE_DIR BUILD_DIR
+set -euo pipefail
+source_dir=$1
+build_dir=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cmake --install "$build_dir" --prefix "$work/prefix" > "$work/install.log"
+
+cmake -S "$source_dir/examples/embed" -B "$work/embed" -DCMAKE_PREFIX_PATH="$work/prefix" \
+      -DCMAKE_BUILD_TYPE=Release > "$work/configure.log" || { cat "$work/configure.log"; exit 1; }
+cmake --build "$work/embed"
+"$work/embed/embed" | tee "$work/found.txt"
+grep -q "o\[0\] = 0.500, o\[last\] = 0.500" "$work/found.txt"
+
+export PKG_CONFIG_PATH
+PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name attune.pc)")
+# shellcheck disable=SC2046
+c++ "$source_dir/examples/embed/main.cpp" $(pkg-config --cflags --libs attune) \
+    -Wl,-rpath,"$(pkg-config --variable=libdir attune)" -o "$work/by_hand"
+"$work/by_hand" | grep -q "o\[0\] = 0.500"
+echo "an outside project builds and runs"
