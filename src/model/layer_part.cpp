@@ -9,6 +9,7 @@
 #include "model/lightning_mixer.hpp"
 #include "model/loader.hpp"
 #include "model/mamba2_mixer.hpp"
+#include "model/mla_mixer.hpp"
 #include "model/moe_feed_forward.hpp"
 #include "model/parallel_mixer.hpp"
 #include "model/short_conv_mixer.hpp"
@@ -29,6 +30,7 @@ std::unique_ptr<LayerPart> make_attention(Loader& loader, int layer) {
     case AttentionLayerKind::sliding:
     case AttentionLayerKind::chunked:
     case AttentionLayerKind::encoder: return std::make_unique<GqaMixer>(loader, layer);
+    case AttentionLayerKind::mla: return std::make_unique<MlaMixer>(loader, layer);
     default: loader.fail(not_yet(layer, name(attention->kind))); return nullptr;
   }
 }

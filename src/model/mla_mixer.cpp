@@ -1,0 +1,137 @@
+#include "model/mla_mixer.hpp"
+
+#include <span>
+#include <string>
+
+namespace attune::model {
+
+MlaMixer::MlaMixer(Loader& loader, int layer)
+    : layer_(layer),
+      group_(loader.attention_group(layer)),
+      config_(*loader.config().attention_of(layer)) {
+  rope_ = loader.ropes().rope_index(config_.rope);
+  const std::string prefix = loader.layer(layer) + "self_attn.";
+  const std::int64_t hidden = loader.config().hidden_size;
+  const std::int64_t heads = config_.num_qo_heads;
+  const std::int64_t rank = config_.kv_lora_rank;
+  const std::int64_t q_rows = heads * config_.head_dim_qk;
+  if (config_.q_lora_rank > 0) {
+    q_a_ = loader.linear({prefix + "q_a_proj", config_.q_lora_rank}, hidden);
+    q_norm_ = loader.norm(prefix + "q_a_layernorm", config_.q_lora_rank);
+    q_ = loader.linear({prefix + "q_b_proj", q_rows}, config_.q_lora_rank);
+  } else {
+    q_ = loader.linear({prefix + "q_proj", q_rows}, hidden);
+  }
+  kv_a_ = loader.linear({prefix + "kv_a_proj_with_mqa", rank + config_.qk_rope_head_dim}, hidden);
+  kv_norm_ = loader.norm(prefix + "kv_a_layernorm", rank);
+  load_expansion(loader, prefix + "kv_b_proj.weight");
+  const std::int64_t values = heads * config_.head_dim_vo;
+  if (config_.output_gate)
+    gate_ = loader.linear({loader.pick(prefix, {"g_proj", "gate_proj"}), values}, hidden);
+  output_ = loader.linear({prefix + "o_proj", hidden}, values);
+}
+
+void MlaMixer::load_expansion(Loader& loader, const std::string& name) {
+  const std::int64_t nope = config_.qk_nope_head_dim;
+  const std::int64_t value = config_.head_dim_vo;
+  const std::int64_t rank = config_.kv_lora_rank;
+  const WeightView both = loader.view(name, {config_.num_qo_heads * (nope + value), rank});
+  for (std::int64_t h = 0; h < config_.num_qo_heads && loader.status().ok(); ++h) {
+    const WeightView up_k = loader.transposed(both.row_range(h * (nope + value), nope));
+    const WeightView up_v = both.row_range(h * (nope + value) + nope, value);
+    absorb_.push_back(loader.linear(std::span(&up_k, 1)));
+    expand_.push_back(loader.linear(std::span(&up_v, 1)));
+  }
+}
+
+MlaMixer::Tensors MlaMixer::take(StepMemory& memory, std::int64_t n) const {
+  const std::int64_t heads = config_.num_qo_heads;
+  const std::int64_t width = config_.kv_lora_rank + config_.qk_rope_head_dim;
+  Tensors t;
+  if (q_a_) t.q_latent = memory.take(DType::f32, {n, config_.q_lora_rank});
+  t.q = memory.take(DType::f32, {n, heads * config_.head_dim_qk});
+  t.latent = memory.take(DType::f32, {n, width});
+  t.absorbed = memory.take(DType::f32, {n, heads * width});
+  t.u = memory.take(DType::f32, {n, heads * config_.kv_lora_rank});
+  t.o = memory.take(DType::f32, {n, heads * config_.head_dim_vo});
+  if (gate_) t.gate = memory.take(DType::f32, {n, heads * config_.head_dim_vo});
+  return t;
+}
+
+void MlaMixer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
+  const auto frame = memory.frame();
+  (void)take(memory, num_tokens);
+}
+
+void MlaMixer::project(Step& step, const TensorView& x, const Tensors& t) const {
+  Ops& ops = step.ops;
+  const std::int64_t rank = config_.kv_lora_rank;
+  const std::int64_t nope = config_.qk_nope_head_dim;
+  const std::int64_t turned = config_.qk_rope_head_dim;
+  if (q_a_) {
+    ops.linear(*q_a_, x, t.q_latent);
+    ops.norm(t.q_latent, q_norm_.params, t.q_latent);
+    ops.linear(*q_, t.q_latent, t.q);
+    if (config_.q_lora_scale != 1.0) ops.scale(t.q, static_cast<float>(config_.q_lora_scale), t.q);
+  } else {
+    ops.linear(*q_, x, t.q);
+  }
+  ops.linear(*kv_a_, x, t.latent);
+  const TensorView c = columns(t.latent, 0, rank);
+  ops.norm(c, kv_norm_.params, c);
+  if (config_.kv_lora_scale != 1.0) ops.scale(c, static_cast<float>(config_.kv_lora_scale), c);
+  if (rope_ >= 0) {
+    const TensorView& cos_sin = step.cos_sin[static_cast<std::size_t>(rope_)];
+    ops.rope(heads(t.q, config_.head_dim_qk), cos_sin, nope, config_.rope.interleaved);
+    ops.rope(heads(columns(t.latent, rank, turned), turned), cos_sin, 0, config_.rope.interleaved);
+  }
+  for (std::int64_t h = 0; h < config_.num_qo_heads; ++h) {
+    const std::int64_t from = h * config_.head_dim_qk;
+    const std::int64_t to = h * (rank + turned);
+    ops.linear(*absorb_[static_cast<std::size_t>(h)], columns(t.q, from, nope),
+               columns(t.absorbed, to, rank));
+    ops.convert(columns(t.q, from + nope, turned), columns(t.absorbed, to + rank, turned));
+  }
+}
+
+Status MlaMixer::attend(Step& step, const Tensors& t) const {
+  const std::int64_t width = config_.kv_lora_rank + config_.qk_rope_head_dim;
+  const TensorView q = heads(t.absorbed, width);
+  const TensorView latent = heads(t.latent, width);
+  const TensorView u = heads(t.u, config_.kv_lora_rank);
+  const GroupStep& group = step.input.groups[static_cast<std::size_t>(group_)];
+  for (const AttentionPart& part : group.parts) {
+    LayerCall call;
+    call.layer = layer_;
+    call.q = rows(q, part.first_row, part.num_rows);
+    call.o = rows(u, part.first_row, part.num_rows);
+    call.k = rows(latent, part.first_row, part.num_rows);
+    call.k_cache = step.input.kv->k(static_cast<std::size_t>(layer_));
+    call.v_cache = step.input.kv->v(static_cast<std::size_t>(layer_));
+    call.slot_mapping = group.slot_mapping.subspan(static_cast<std::size_t>(part.first_row),
+                                                   static_cast<std::size_t>(part.num_rows));
+    if (Status s = part.backend->append_kv(call, step.ops.stream()); !s.ok()) return s;
+    if (Status s = part.backend->run(*part.plan, call, step.ops.stream()); !s.ok()) return s;
+  }
+  return {};
+}
+
+Status MlaMixer::forward(Step& step, const TensorView& x, const TensorView& out) const {
+  const auto frame = step.memory.frame();
+  const Tensors t = take(step.memory, step.num_tokens);
+  Ops& ops = step.ops;
+  project(step, x, t);
+  if (Status s = attend(step, t); !s.ok()) return s;
+  for (std::int64_t h = 0; h < config_.num_qo_heads; ++h)
+    ops.linear(*expand_[static_cast<std::size_t>(h)],
+               columns(t.u, h * config_.kv_lora_rank, config_.kv_lora_rank),
+               columns(t.o, h * config_.head_dim_vo, config_.head_dim_vo));
+  if (gate_) {
+    ops.linear(*gate_, x, t.gate);
+    ops.sigmoid_gate(t.o, t.gate, t.o);
+  }
+  ops.linear(*output_, t.o, out);
+  return {};
+}
+
+}  // namespace attune::model

@@ -1,0 +1,56 @@
+// Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, and its descendants), absorbed: the
+// cache keeps one latent and one rotated key part a token, the expansion matrices are folded into
+// queries and outputs (layer model).
+//
+//   c = norm(W_kva x)[:rank], kr = rope(W_kva x)[rank:]           cached, 1 head
+//   q~_h = W_UK[h]^T q_n,h                                        rank numbers a head
+//   u_h = softmax(scale (q~_h . c + q_r,h . kr)) c                the backend's part
+//   o_h = W_UV[h] u_h
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "model/layer_part.hpp"
+#include "model/loader.hpp"
+
+namespace attune::model {
+
+class MlaMixer final : public LayerPart {
+ public:
+  MlaMixer(Loader& loader, int layer);
+
+  void lay_out(StepMemory& memory, std::int64_t num_tokens) const override;
+  Status forward(Step& step, const TensorView& x, const TensorView& out) const override;
+
+ private:
+  struct Tensors {
+    TensorView q_latent;  ///< [tokens, q_lora_rank]
+    TensorView q;         ///< [tokens, heads * (nope + rope)]
+    TensorView latent;    ///< [tokens, kv_lora_rank + rope]: what is cached
+    TensorView absorbed;  ///< [tokens, heads * (kv_lora_rank + rope)]
+    TensorView u;         ///< [tokens, heads * kv_lora_rank]
+    TensorView o;         ///< [tokens, heads * head_dim_vo]
+    TensorView gate;      ///< likewise, where the output is gated
+  };
+  [[nodiscard]] Tensors take(StepMemory& memory, std::int64_t num_tokens) const;
+  void load_expansion(Loader& loader, const std::string& name);
+  void project(Step& step, const TensorView& x, const Tensors& t) const;
+  Status attend(Step& step, const Tensors& t) const;
+
+  int layer_;
+  int group_;
+  int rope_;
+  AttentionConfig config_;
+  std::unique_ptr<Linear> q_a_;
+  std::unique_ptr<Linear> q_;  ///< from the query latent, or from x where there is none
+  std::unique_ptr<Linear> kv_a_;
+  std::unique_ptr<Linear> gate_;
+  std::unique_ptr<Linear> output_;
+  std::vector<std::unique_ptr<Linear>> absorb_;  ///< by head: W_UK[h] transposed, [rank, nope]
+  std::vector<std::unique_ptr<Linear>> expand_;  ///< by head: W_UV[h], [head_dim_vo, rank]
+  Norm q_norm_;
+  Norm kv_norm_;
+};
+
+}  // namespace attune::model
