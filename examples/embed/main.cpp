@@ -22,7 +22,7 @@ int main() {
   const auto chosen = registry->select({.groups = {{.kind = "full", .spec = spec}}}, device,
                                        {.page_size = kPageSize});
   if (!chosen.ok()) return std::puts(chosen.status().text().c_str()), 1;
-  const PhaseSelection& decode = chosen->groups[0].decode;
+  const PhaseSelection& decode = *chosen->groups[0].of(Phase::decode);
   std::printf("%s: %s\n", decode.backend.c_str(), decode.why.c_str());
   const auto backend = registry->make(
       decode.backend,

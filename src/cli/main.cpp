@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   });
   int exit_code = kDone;
   add_backends(app, exit_code);
+  add_bench(app, exit_code);
   add_doctor(app, exit_code);
   add_embed(app, exit_code);
   add_explain(app, exit_code);

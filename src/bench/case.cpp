@@ -1,0 +1,228 @@
+#include "bench/case.hpp"
+
+#include <charconv>
+#include <cmath>
+
+#include "base/join.hpp"
+
+namespace attune::bench {
+namespace {
+
+using base::join;
+
+constexpr int kKvHeads = 8;       // of gqa cases: 32/8 at gqa4, as Llama-3 8B
+constexpr int kLatentRank = 512;  // of mla cases, DeepSeek's
+constexpr int kLinearChunk = 64;  // tokens of the parallel form whose flops are counted
+
+struct SuiteRow {
+  std::string_view suite;
+  std::string_view name;
+};
+
+// Shapes of models in use; bench/README.md says which targets they stand for.
+constexpr SuiteRow kRows[] = {
+    {"prefill", "gqa/prefill/bf16/hd128/gqa4/page16/b1x512"},
+    {"prefill", "gqa/prefill/bf16/hd128/gqa4/page16/b1x2048"},
+    {"prefill", "gqa/prefill/bf16/hd128/gqa4/page16/b1x4096"},
+    {"prefill", "gqa/prefill/bf16/hd64/gqa4/page16/b1x2048"},
+    {"prefill", "gqa/prefill/fp32/hd128/gqa4/page16/b1x2048"},
+    {"decode", "gqa/decode/bf16/hd128/gqa4/page16/b1x4096"},
+    {"decode", "gqa/decode/bf16/hd128/gqa4/page16/b1x16384"},
+    {"decode", "gqa/decode/bf16/hd128/gqa4/page16/b1x32768"},
+    {"decode", "gqa/decode/bf16/hd128/gqa4/page16/b8x4096"},
+    {"decode", "gqa/decode/bf16/hd128/gqa4/page1/b1x16384"},
+    {"decode", "gqa/decode/fp8_e4m3/hd128/gqa4/page16/b1x16384"},
+    {"decode", "gqa/decode/int8/hd128/gqa4/page16/b1x16384"},
+    {"mla", "mla/decode/bf16/hd576/gqa16/page64/b1x8192"},
+    {"mla", "mla/decode/bf16/hd576/gqa128/page64/b1x8192"},
+    {"mla", "gqa/prefill/bf16/hd192-128/gqa1/page64/b1x2048"},
+    {"linear", "gdn/prefill/bf16/hd128/h32/b1x4096"},
+    {"linear", "kda/prefill/bf16/hd128/h32/b1x4096"},
+    {"linear", "mamba2/prefill/bf16/hd128-64/h64/b1x4096"},
+    {"linear", "lightning/prefill/bf16/hd128/h32/b1x4096"},
+    {"linear", "gdn/decode/bf16/hd128/h32/b16x1"},
+    {"linear", "mamba2/decode/bf16/hd128-64/h64/b16x1"},
+};
+
+Status malformed(std::string_view name, std::string_view what) {
+  return invalid_argument(
+      join("case '", name, "': ", what, "; wanted OPERATION/PHASE/DTYPE/hdN/gqaN/pageN/bNxL, e.g. ",
+           "gqa/decode/bf16/hd128/gqa4/page16/b1x16384, or for linear operations ",
+           "gdn/prefill/bf16/hd128/h32/b1x4096"));
+}
+
+/// The number after `prefix` at the front of `text`, which it is taken off.
+bool take_number(std::string_view& text, std::string_view prefix, std::int64_t& number) {
+  if (!text.starts_with(prefix)) return false;
+  const char* begin = text.data() + prefix.size();
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), number);
+  if (error != std::errc{} || end == begin || number < 1) return false;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return true;
+}
+
+bool whole_number(std::string_view text, std::string_view prefix, int& out) {
+  std::int64_t n = 0;
+  if (!take_number(text, prefix, n) || !text.empty() || n > 1 << 20) return false;
+  out = static_cast<int>(n);
+  return true;
+}
+
+std::vector<std::string_view> split(std::string_view name) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const std::size_t slash = name.find('/');
+    parts.push_back(name.substr(0, slash));
+    if (slash == std::string_view::npos) return parts;
+    name.remove_prefix(slash + 1);
+  }
+}
+
+void make_linear(Case& c, int heads) {
+  AttentionSpec& s = c.spec;
+  s.linear_head_dim_k = s.head_dim_qk;
+  s.linear_head_dim_v = s.head_dim_vo;
+  s.linear_num_v_heads = heads;
+  // Qwen3-Next has two value heads a key head, Mamba-2 models 8 groups; the others one to one.
+  s.linear_num_k_heads = s.variant == Variant::gdn && heads % 2 == 0      ? heads / 2
+                         : s.variant == Variant::mamba2 && heads % 8 == 0 ? 8
+                                                                          : heads;
+  s.conv_kernel = s.variant == Variant::lightning ? 0 : 4;
+  s.conv_dim = 2 * s.linear_num_k_heads * s.head_dim_qk + heads * s.head_dim_vo;
+  s.num_qo_heads = heads;
+  s.num_kv_heads = s.linear_num_k_heads;
+  s.sm_scale = 1.0f;
+}
+
+double linear_flops(const AttentionSpec& s, double tokens, bool chunked) {
+  const double dk = s.linear_head_dim_k;
+  const double dv = s.linear_head_dim_v;
+  const bool delta = s.variant == Variant::gdn || s.variant == Variant::kda;
+  const double state = (delta ? 6.0 : 4.0) * dk * dv;  // erase, write, read
+  if (!chunked) return tokens * s.linear_num_v_heads * state;
+  const double triangle = kLinearChunk * (delta ? 2.0 : 1.0) * dv;
+  const double scores = kLinearChunk * (delta ? 2.0 : 1.0) * dk;
+  const double keys = s.variant == Variant::kda ? s.linear_num_v_heads : s.linear_num_k_heads;
+  return tokens * (s.linear_num_v_heads * (state + triangle) + keys * scores);
+}
+
+}  // namespace
+
+double Case::flops() const {
+  if (is_linear(spec.variant))
+    return linear_flops(spec, static_cast<double>(num_tokens()), phase == Phase::prefill);
+  const double l = static_cast<double>(length);
+  const double pairs = phase == Phase::prefill ? l * (l + 1) / 2 : l;
+  return 2.0 * static_cast<double>(batch) * pairs * spec.num_qo_heads *
+         (spec.head_dim_qk + spec.head_dim_vo);
+}
+
+double Case::bytes() const {
+  const auto tokens = static_cast<double>(num_tokens());
+  const auto activation = static_cast<double>(size_of(spec.q_dtype));
+  if (is_linear(spec.variant)) {
+    const double width =
+        (spec.variant == Variant::lightning ? spec.linear_num_k_heads * spec.linear_head_dim_k * 2 +
+                                                  spec.linear_num_v_heads * spec.linear_head_dim_v
+                                            : spec.conv_dim) +
+        spec.linear_num_v_heads * spec.linear_head_dim_v;
+    const double state =
+        2.0 * 4.0 * spec.linear_num_v_heads * spec.linear_head_dim_k * spec.linear_head_dim_v;
+    return tokens * width * activation + static_cast<double>(batch) * state;
+  }
+  const double key_width = spec.variant == Variant::mla
+                               ? spec.head_dim_qk
+                               : spec.num_kv_heads * (spec.head_dim_qk + spec.head_dim_vo);
+  const double keys =
+      static_cast<double>(batch * length) * key_width * static_cast<double>(size_of(spec.kv_dtype));
+  return keys + tokens * spec.num_qo_heads * (spec.head_dim_qk + spec.head_dim_vo) * activation;
+}
+
+Result<Case> parse_case(std::string_view name) {
+  const std::vector<std::string_view> part = split(name);
+  Case c;
+  c.name = std::string(name);
+  bool known = false;
+  for (int v = 0; v <= static_cast<int>(Variant::short_conv); ++v) {
+    if (attune::name(static_cast<Variant>(v)) != part[0]) continue;
+    c.spec.variant = static_cast<Variant>(v);
+    known = true;
+  }
+  if (!known) return malformed(name, join("no operation is called '", part[0], "'"));
+  const bool linear = is_linear(c.spec.variant);
+  if (part.size() != (linear ? 6u : 7u))
+    return malformed(name, join("has ", part.size(), " parts"));
+  if (part[1] != "prefill" && part[1] != "decode")
+    return malformed(name, join("the phase is '", part[1], "'"));
+  c.phase = part[1] == "prefill" ? Phase::prefill : Phase::decode;
+  const auto dtype = parse_dtype(part[2]);
+  if (!dtype) return malformed(name, join("no dtype is called '", part[2], "'"));
+  AttentionSpec& s = c.spec;
+  s.kv_dtype = *dtype;
+  s.q_dtype = s.o_dtype = *dtype == DType::f32 ? DType::f32 : DType::bf16;
+  s.kv_scales = size_of(*dtype) == 1;
+
+  const std::size_t dash = part[3].find('-');
+  if (!whole_number(part[3].substr(0, dash), "hd", s.head_dim_qk))
+    return malformed(name, join("the head dim is '", part[3], "'"));
+  s.head_dim_vo = s.head_dim_qk;
+  if (dash != std::string_view::npos && !whole_number(part[3].substr(dash + 1), "", s.head_dim_vo))
+    return malformed(name, join("the head dim is '", part[3], "'"));
+
+  std::string_view shape = part.back();
+  if (!take_number(shape, "b", c.batch) || !take_number(shape, "x", c.length) || !shape.empty() ||
+      c.batch * c.length > std::int64_t{1} << 32)
+    return malformed(name, join("the batch is '", part.back(), "'"));
+
+  int heads = 0;
+  if (linear) {
+    if (!whole_number(part[4], "h", heads))
+      return malformed(name, join("the heads are '", part[4], "'"));
+    s.kv_dtype = DType::f32;  // of the state
+    s.q_dtype = s.o_dtype = *dtype;
+    s.kv_scales = false;
+    make_linear(c, heads);
+    return c;
+  }
+  if (!whole_number(part[4], "gqa", heads))
+    return malformed(name, join("the group size is '", part[4], "'"));
+  if (!whole_number(part[5], "page", c.page_size))
+    return malformed(name, join("the page is '", part[5], "'"));
+  const bool latent = s.variant == Variant::mla;
+  s.num_kv_heads = latent ? 1 : kKvHeads;
+  s.num_qo_heads = heads * s.num_kv_heads;
+  double scale_dim = s.head_dim_qk;
+  if (latent) {
+    if (s.head_dim_qk <= kLatentRank)
+      return malformed(name, join("a latent key is wider than ", kLatentRank));
+    s.kv_lora_rank = s.head_dim_vo = kLatentRank;
+    s.qk_rope_head_dim = s.head_dim_qk - kLatentRank;
+    scale_dim = 192;  // of the expanded form
+  }
+  s.sm_scale = static_cast<float>(1.0 / std::sqrt(scale_dim));
+  return c;
+}
+
+Result<std::vector<Case>> suite(std::string_view wanted) {
+  constexpr std::string_view kSuites[] = {"prefill", "decode", "mla", "linear",
+                                          "cascade", "sparse", "all"};
+  bool known = false;
+  for (std::string_view s : kSuites) known = known || s == wanted;
+  if (!known)
+    return invalid_argument(join("no suite is called '", wanted,
+                                 "'; wanted prefill, decode, mla, linear, cascade, sparse or all"));
+  std::vector<Case> cases;
+  for (const SuiteRow& row : kRows) {
+    if (wanted != "all" && row.suite != wanted) continue;
+    Result<Case> c = parse_case(row.name);
+    if (!c.ok()) return c.status();
+    cases.push_back(std::move(*c));
+  }
+  if (cases.empty())
+    return unsupported(
+        join("suite ", wanted, ": no backend of this build serves it"),
+        {{"all", "variant", std::string(wanted), "gqa, mla and the linear variants"}});
+  return cases;
+}
+
+}  // namespace attune::bench

@@ -1,0 +1,42 @@
+// What is timed: one attention call of one shape, with the flops and bytes it cannot do without
+// (layer bench).
+//
+// Names are paths: OPERATION/PHASE/DTYPE/hdN/gqaN/pageN/bNxL, as
+// gqa/decode/bf16/hd128/gqa4/page16/b64x8192. DTYPE is that of the keys (activations are bf16, or
+// fp32 where keys are); hdK-V where key and value widths differ; linear operations have hN heads in
+// place of gqaN/pageN.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <attune/spec.hpp>
+#include <attune/status.hpp>
+
+namespace attune::bench {
+
+struct Case {
+  std::string name;
+  AttentionSpec spec;
+  Phase phase = Phase::decode;
+  std::int32_t page_size = 16;
+  std::int64_t batch = 1;
+  std::int64_t length = 0;  ///< keys a request; prefill: queries too
+
+  [[nodiscard]] std::int64_t qo_len() const { return phase == Phase::prefill ? length : 1; }
+  [[nodiscard]] std::int64_t num_tokens() const { return batch * qo_len(); }
+  /// Multiply-adds count twice; keys that no query sees count nothing.
+  [[nodiscard]] double flops() const;
+  /// Each input read once, each output written once.
+  [[nodiscard]] double bytes() const;
+};
+
+/// Reads a name back. What is wrong with it, and what was wanted.
+[[nodiscard]] Result<Case> parse_case(std::string_view name);
+
+/// prefill, decode, mla, linear, cascade, sparse, all.
+[[nodiscard]] Result<std::vector<Case>> suite(std::string_view name);
+
+}  // namespace attune::bench

@@ -1,0 +1,194 @@
+// attune bench: cases timed on backends, in percent of what this machine can do; and two results
+// held against each other.
+#include <fmt/core.h>
+#include <CLI/CLI.hpp>
+
+#include <charconv>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/case.hpp"
+#include "bench/report.hpp"
+#include "bench/runner.hpp"
+#include "cli/command.hpp"
+#include "cli/selection_options.hpp"
+
+namespace attune::cli {
+namespace {
+
+struct BenchOptions {
+  CommonOptions common;
+  std::string suite;
+  std::vector<std::string> cases;
+  std::vector<std::string> outputs;
+};
+
+struct CompareOptions {
+  std::string old_path;
+  std::string new_path;
+  std::string max_regression = "5%";
+};
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> words;
+  std::size_t begin = 0;
+  while (begin <= list.size()) {
+    std::size_t comma = list.find(',', begin);
+    if (comma == std::string::npos) comma = list.size();
+    if (comma > begin) words.push_back(list.substr(begin, comma - begin));
+    begin = comma + 1;
+  }
+  return words;
+}
+
+Result<std::vector<bench::Case>> wanted_cases(const BenchOptions& o) {
+  if (!o.cases.empty() && !o.suite.empty())
+    return invalid_argument("--suite and --case exclude each other: give one");
+  if (o.cases.empty()) return bench::suite(o.suite.empty() ? "all" : o.suite);
+  std::vector<bench::Case> cases;
+  for (const std::string& list : o.cases) {
+    for (const std::string& word : split(list)) {
+      Result<bench::Case> c = bench::parse_case(word);
+      if (!c.ok()) return c.status();
+      cases.push_back(std::move(*c));
+    }
+  }
+  return cases;
+}
+
+/// The names asked for, or everything that could serve here; the reference is timed only when
+/// named.
+Result<std::vector<std::string>> wanted_backends(const Registry& registry, const BenchOptions& o,
+                                                 const DeviceInfo& device) {
+  std::vector<std::string> names;
+  if (o.common.attention_backend != "auto") {
+    for (const std::string& word : split(o.common.attention_backend)) {
+      const Result<const BackendDescriptor*> found = registry.find(word);
+      if (!found.ok()) return found.status();
+      names.emplace_back((*found)->name);
+    }
+    return names;
+  }
+  for (const BackendStanding& s : registry.standings(device))
+    if (s.usable && s.descriptor->name != "reference") names.emplace_back(s.descriptor->name);
+  return names;
+}
+
+void print_row(const bench::Row& row) {
+  fmt::print("{:<52} {:<14} {:>10.4g} ms  {:>8.4g} TFLOP/s  {:>7.4g} GB/s  {:>5.1f} % {}\n",
+             row.case_name, row.backend, row.ms, row.tflops, row.gbps, row.percent_of_ceiling,
+             name(row.bound));
+}
+
+int run_bench(const BenchOptions& o) {
+  const Result<DeviceInfo> device = device_of(o.common);
+  if (!device.ok()) return report(device.status());
+  if (!device->present)
+    return report(invalid_argument("--device " + o.common.device +
+                                   " is not present: nothing can be timed on it"));
+  for (const std::string& path : o.outputs)
+    if (!path.ends_with(".json") && !path.ends_with(".csv") && !path.ends_with(".html"))
+      return report(invalid_argument("--output " + path +
+                                     ": wanted a name that ends in .json, .csv or .html"));
+  const Result<std::vector<bench::Case>> cases = wanted_cases(o);
+  if (!cases.ok()) return report(cases.status());
+  const Result<Registry> registry = open_registry(o.common);
+  if (!registry.ok()) return report(registry.status());
+  const auto backends = wanted_backends(*registry, o, *device);
+  if (!backends.ok()) return report(backends.status());
+  const int threads = thread_count(o.common, *device);
+  const auto executor = make_thread_pool(threads);
+  if (!executor.ok()) return report(executor.status());
+
+  bench::Report result{.device = *device, .threads = threads, .version = ATTUNE_VERSION};
+  fmt::print(stderr, "measuring this machine's ceilings …\n");
+  result.ceilings = bench::measure_ceilings(**executor, device->isa);
+  fmt::print(stderr, "reads {:.1f} GB/s, bf16 {:.3f} TFLOP/s ({}), fp32 {:.3f} TFLOP/s ({})\n",
+             result.ceilings.bytes_per_s / 1e9, result.ceilings.bf16_flops / 1e12,
+             result.ceilings.bf16_how, result.ceilings.f32_flops / 1e12, result.ceilings.f32_how);
+  Status last_refusal;
+  for (const bench::Case& c : *cases) {
+    for (const std::string& backend : *backends) {
+      const Result<bench::Row> row =
+          bench::run_case(*registry, backend, c, *device, **executor, result.ceilings, {});
+      if (row.ok()) {
+        result.rows.push_back(*row);
+        if (!o.common.json) print_row(*row);
+        continue;
+      }
+      if (row.status().code() != StatusCode::unsupported) return report(row.status());
+      last_refusal = row.status();
+      const std::vector<Refusal>& why = last_refusal.refusals();
+      result.skipped.push_back(c.name + " " + backend + ": " +
+                               (why.empty() ? last_refusal.text()
+                                            : why.front().rule + ": wanted " + why.front().wanted +
+                                                  ", have " + why.front().have));
+    }
+  }
+  if (result.rows.empty()) return report(last_refusal);
+  if (o.common.json) fmt::print("{}", bench::to_json(result));
+  for (const std::string& path : o.outputs)
+    if (Status s = bench::write_report(result, path); !s.ok()) return report(s);
+  return kDone;
+}
+
+/// "5%" or "0.05" → 0.05
+Result<double> parse_fraction(std::string text) {
+  const bool percent = text.ends_with("%");
+  if (percent) text.pop_back();
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0.0)
+    return invalid_argument("--max-regression '" + text + "': wanted a share such as 5%");
+  return percent ? value / 100.0 : value;
+}
+
+int run_compare(const CompareOptions& o) {
+  const Result<double> limit = parse_fraction(o.max_regression);
+  if (!limit.ok()) return report(limit.status());
+  const auto changes = bench::compare(o.old_path, o.new_path, *limit);
+  if (!changes.ok()) return report(changes.status());
+  bool regressed = false;
+  for (const bench::Change& c : *changes) {
+    regressed = regressed || c.regressed;
+    if (c.new_ms == 0.0) {
+      fmt::print("{:<70} {:>10.4g} ms  gone\n", c.what, c.old_ms);
+    } else {
+      fmt::print("{:<70} {:>10.4g} → {:>10.4g} ms  {:+.1f} %{}\n", c.what, c.old_ms, c.new_ms,
+                 100.0 * (c.new_ms / c.old_ms - 1.0), c.regressed ? "  REGRESSED" : "");
+    }
+  }
+  return regressed ? kFailed : kDone;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& exit_code) {
+  auto o = std::make_shared<BenchOptions>();
+  CLI::App* command =
+      app.add_subcommand("bench", "time cases, in percent of what this machine can do at most");
+  add_common_options(*command, o->common);
+  command->add_option("--suite", o->suite, "prefill, decode, mla, linear, cascade, sparse or all");
+  command->add_option(
+      "--case", o->cases,
+      "cases by name, separated by commas, e.g. gqa/decode/bf16/hd128/gqa4/page16/b1x16384");
+  command
+      ->add_option("--output", o->outputs,
+                   "a file to write, by its ending .json, .csv or .html; repeatable")
+      ->take_all();
+
+  auto c = std::make_shared<CompareOptions>();
+  CLI::App* compare = command->add_subcommand(
+      "compare", "hold a new result against an old one; exits 1 on a regression");
+  compare->add_option("OLD", c->old_path, "JSON of an earlier run")->required();
+  compare->add_option("NEW", c->new_path, "JSON of a later run")->required();
+  compare->add_option("--max-regression", c->max_regression, "how much slower a case may get")
+      ->capture_default_str();
+  compare->callback([c, &exit_code] { exit_code = run_compare(*c); });
+  command->callback([o, compare, &exit_code] {
+    if (!compare->parsed()) exit_code = run_bench(*o);
+  });
+}
+
+}  // namespace attune::cli
