@@ -60,8 +60,11 @@ class [[nodiscard]] Status {
 
   [[nodiscard]] bool ok() const { return code_ == StatusCode::ok; }
   [[nodiscard]] StatusCode code() const { return code_; }
-  [[nodiscard]] const std::string& text() const { return text_; }
-  [[nodiscard]] const std::vector<Refusal>& refusals() const { return refusals_; }
+  // By value from a temporary, so that `result.status().text()` does not dangle.
+  [[nodiscard]] const std::string& text() const& { return text_; }
+  [[nodiscard]] std::string text() && { return std::move(text_); }
+  [[nodiscard]] const std::vector<Refusal>& refusals() const& { return refusals_; }
+  [[nodiscard]] std::vector<Refusal> refusals() && { return std::move(refusals_); }
 
  private:
   StatusCode code_ = StatusCode::ok;

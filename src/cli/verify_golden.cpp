@@ -56,7 +56,16 @@ Result<std::vector<std::string>> model_folders(const std::vector<std::string>& g
   return found;
 }
 
-/// Without a named backend, every usable one in turn.
+/// Serves softmax attention of some kind. A linear backend alone serves no model of two kinds;
+/// `auto` and the names of the softmax side run it.
+bool serves_softmax(const BackendDescriptor& d) {
+  for (const Capability& row : d.capabilities)
+    for (Variant v : row.variants)
+      if (!is_linear(v)) return true;
+  return false;
+}
+
+/// Without a named backend: what would be chosen, then every usable one in turn.
 Result<std::vector<Candidate>> candidates(const CommonOptions& options, const Registry& registry,
                                           const DeviceInfo& device) {
   Result<SelectionOptions> asked = selection_options(options);
@@ -68,14 +77,13 @@ Result<std::vector<Candidate>> candidates(const CommonOptions& options, const Re
         asked->prefill == asked->decode ? asked->prefill : asked->prefill + "+" + asked->decode;
     return std::vector<Candidate>{{label, *asked}};
   }
-  std::vector<Candidate> all;
+  std::vector<Candidate> all{{"auto", *asked}};
   for (const BackendStanding& standing : registry.standings(device)) {
-    if (!standing.usable) continue;
+    if (!standing.usable || !serves_softmax(*standing.descriptor)) continue;
     Candidate one{std::string(standing.descriptor->name), *asked};
     one.selection.prefill = one.selection.decode = one.label;
     all.push_back(std::move(one));
   }
-  if (all.empty()) return unsupported("no backend is usable on " + device.name);
   return all;
 }
 
@@ -84,11 +92,11 @@ Verdict verdict_of(const std::string& folder, const std::string& backend,
   Verdict v{.model = fs::path(folder).filename().string(), .backend = backend};
   if (v.model.empty()) v.model = fs::path(folder).parent_path().filename().string();
   if (!outcome.ok()) {
-    const bool refused = outcome.status().code() == StatusCode::unsupported;
-    v.status = refused ? "skipped" : "failed";
-    v.reason = outcome.status().text();
-    if (!outcome.status().refusals().empty()) {
-      const Refusal& first = outcome.status().refusals().front();
+    const Status status = outcome.status();
+    v.status = status.code() == StatusCode::unsupported ? "skipped" : "failed";
+    v.reason = status.text();
+    if (!status.refusals().empty()) {
+      const Refusal& first = status.refusals().front();
       v.reason = first.rule + ": wanted " + first.wanted + ", have " + first.have;
     }
     return v;
