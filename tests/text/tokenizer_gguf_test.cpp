@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "answers.hpp"
+#include "files.hpp"
 #include "text/base64.hpp"
 
 namespace attune::text {

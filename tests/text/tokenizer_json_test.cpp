@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "answers.hpp"
+#include "files.hpp"
 
 namespace attune::text {
 namespace {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "answers.hpp"
+#include "files.hpp"
 #include "text/utf8.hpp"
 
 namespace attune::text {
@@ -17,7 +18,8 @@ TokenizerPtr load(const std::string& name) {
 
 TEST(Tokenizer, BrokenBytesAreReadAsReplacements) {
   const auto tokenizer = load("smollm");
-  for (const std::string& text : std::vector<std::string>{"\xff", "a\xE4\xB8", "\xED\xA0\x80 x", "ok\xC0\xAF"}) {
+  for (const std::string& text :
+       std::vector<std::string>{"\xff", "a\xE4\xB8", "\xED\xA0\x80 x", "ok\xC0\xAF"}) {
     EXPECT_EQ(*tokenizer->encode(text), *tokenizer->encode(to_valid_utf8(text)));
     EXPECT_EQ(tokenizer->decode(*tokenizer->encode(text)), to_valid_utf8(text));
   }

@@ -11,10 +11,12 @@ TEST(Utf8, EveryCodePointGoesThereAndBack) {
     std::string bytes;
     append_utf8(bytes, code);
     const Utf8Char c = read_utf8(bytes);
-    ASSERT_TRUE(c.valid && c.code == code && c.length == bytes.size()) << static_cast<unsigned>(code);
+    ASSERT_TRUE(c.valid && c.code == code && c.length == bytes.size())
+        << static_cast<unsigned>(code);
     ASSERT_EQ(showable_prefix(bytes), bytes.size());
     for (std::size_t cut = 1; cut < bytes.size(); ++cut) {
-      ASSERT_EQ(showable_prefix(std::string_view(bytes).substr(0, cut)), 0u) << static_cast<unsigned>(code);
+      ASSERT_EQ(showable_prefix(std::string_view(bytes).substr(0, cut)), 0u)
+          << static_cast<unsigned>(code);
     }
   }
 }

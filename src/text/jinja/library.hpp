@@ -14,6 +14,8 @@ using TestFunction = bool (*)(Run&, const Value&, const Args&);
 
 /// nullptr for a name that is not known.
 [[nodiscard]] FilterFunction find_filter(std::string_view name);
+/// The part of find_filter that looks among the filters of sequences.
+[[nodiscard]] FilterFunction find_sequence_filter(std::string_view name);
 [[nodiscard]] TestFunction find_test(std::string_view name);
 
 /// A method of a string, list or mapping, bound to it.

@@ -1,0 +1,9 @@
+#include <cstddef>
+#include <cstdint>
+
+#include "text.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  attune::fuzz::read_template({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
