@@ -1,10 +1,11 @@
-// A backend out of tree: one file, the installed headers, no symbol of Attune's. Copy it, change
+// A backend out of tree: one file and the installed headers. Copy it, change
 // the descriptor and `attend`.
 //
-//   c++ -std=c++20 -O3 -fPIC -shared plain.cpp -o libplain.so
+//   c++ -O3 -fPIC -shared plain.cpp -o libplain.so $(pkg-config --cflags --libs attune)
 //   attune verify --plugin ./libplain.so --attention-backend plain      every case the descriptor
 //   promises attune generate --plugin ./libplain.so --attention-backend plain --model …
 #include <attune/plugin.hpp>
+#include <attune/validate.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -42,6 +43,7 @@ struct PlainPlan final : Plan {
   std::vector<std::int32_t> qo_indptr, kv_indptr, kv_indices;
   std::vector<std::int64_t> kv_len, kv_offset;
   std::int64_t page_size = 1;
+  attention::BatchFacts facts;
 };
 
 class Plain final : public Backend {
@@ -62,11 +64,10 @@ class Plain final : public Backend {
   }
 
   Status append_kv(const LayerCall& call, Stream) override {
+    if (Status s = attention::validate_append(call, spec_, page_size_, KvLayout::nhd); !s.ok())
+      return s;
     const std::int64_t slots = call.k_cache.shape[0] * page_size_;
-    for (std::size_t t = 0; t < call.slot_mapping.size(); ++t)
-      if (call.slot_mapping[t] >= slots)
-        return invalid_argument("slot " + std::to_string(call.slot_mapping[t]) +
-                                " is outside the pool of " + std::to_string(slots));
+    if (Status s = attention::validate_slots(call.slot_mapping, slots); !s.ok()) return s;
     for (std::size_t t = 0; t < call.slot_mapping.size(); ++t) {
       const std::int64_t slot = call.slot_mapping[t];
       if (slot < 0) continue;
@@ -78,9 +79,9 @@ class Plain final : public Backend {
 
   Status run(const Plan& plan, const LayerCall& call, Stream) override {
     const auto& p = static_cast<const PlainPlan&>(plan);
-    if (call.q.shape[0] != p.qo_indptr.back() || call.o.shape[0] != call.q.shape[0])
-      return invalid_argument("q has " + std::to_string(call.q.shape[0]) + " rows, the plan " +
-                              std::to_string(p.qo_indptr.back()));
+    if (Status s = attention::validate_run(call, p.facts, spec_, page_size_, KvLayout::nhd);
+        !s.ok())
+      return s;
     for (std::size_t i = 0; i + 1 < p.qo_indptr.size(); ++i)
       for (std::int64_t t = p.qo_indptr[i]; t < p.qo_indptr[i + 1]; ++t)
         for (int h = 0; h < spec_.num_qo_heads; ++h) attend(p, call, i, t, h);
@@ -90,9 +91,9 @@ class Plain final : public Backend {
  private:
   Status fill(PlainPlan& p, const BatchView& batch) const {
     const std::int64_t n = batch.batch_size();
-    if (batch.source != KvSource::paged || batch.page_size != page_size_)
-      return invalid_argument("plain reads pages of " + std::to_string(page_size_) +
-                              " tokens, the batch has pages of " + std::to_string(batch.page_size));
+    const Result<attention::BatchFacts> facts = attention::validate_batch(batch, spec_, page_size_);
+    if (!facts.ok()) return facts.status();
+    p.facts = *facts;
     p.qo_indptr.assign(batch.qo_indptr.begin(), batch.qo_indptr.end());
     if (p.qo_indptr.empty()) p.qo_indptr = {0};
     p.kv_indptr.assign(batch.kv_indptr.begin(), batch.kv_indptr.end());
@@ -160,7 +161,34 @@ class Plain final : public Backend {
   std::int32_t page_size_;
 };
 
+/// The descriptor's other half: whoever makes the backend without asking the registry is refused
+/// here.
 Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
+  const AttentionSpec& s = context.spec;
+  const struct {
+    bool asked;
+    const char* what;
+  } kNotServed[] = {
+      {context.device.kind != DeviceKind::cpu, "another device than the CPU"},
+      {s.variant != Variant::gqa, "another variant than gqa"},
+      {s.kind != AttentionKind::decoder, "cross or encoder attention"},
+      {s.q_dtype != DType::f32 || s.o_dtype != DType::f32 || s.kv_dtype != DType::f32,
+       "another dtype than fp32"},
+      {context.kv_layout != KvLayout::nhd, "another layout than nhd"},
+      {s.head_dim_qk != s.head_dim_vo, "unequal head dims"},
+      {s.logits_soft_cap != 0.0f, "a soft cap"},
+      {s.attention_chunk != 0, "chunked attention"},
+      {s.window_right >= 0, "a window to the right"},
+      {s.sinks, "sinks"},
+      {s.alibi, "ALiBi"},
+      {s.relative_bias, "a relative bias"},
+      {s.custom_mask, "a custom mask"},
+      {s.xai_temperature_len != 0, "a query temperature"},
+      {s.kv_scales || s.per_head_scales, "scales"},
+  };
+  for (const auto& [asked, what] : kNotServed)
+    if (asked) return unsupported(std::string("plain does not serve ") + what);
+  if (Status valid = attention::validate_spec(s); !valid.ok()) return valid;
   return std::unique_ptr<Backend>(std::make_unique<Plain>(context));
 }
 
