@@ -63,17 +63,6 @@ constexpr bool lists_are_filled() {
   return true;
 }
 
-/// A CPU row that is built has its factory here, and a factory has a built CPU row.
-constexpr bool factories_match() {
-  for (const CatalogEntry& row : kRows) {
-    bool built = false;
-    for (const Capability& c : row.descriptor->capabilities)
-      built = built || (c.device == DeviceKind::cpu && c.status != BackendStatus::not_built);
-    if (built != (row.make != nullptr)) return false;
-  }
-  return true;
-}
-
 constexpr bool known(std::string_view name) {
   for (const CatalogEntry& row : kRows)
     if (row.descriptor->name == name) return true;
@@ -101,7 +90,6 @@ constexpr bool preferences_are_known() {
 static_assert(names_are_unique(), "two backends share a name or an alias");
 static_assert(folders_match(), "a descriptor's name differs from its folder");
 static_assert(lists_are_filled(), "a descriptor leaves a list empty that must say something");
-static_assert(factories_match(), "a built CPU row and kMake go together");
 static_assert(preferences_are_known(),
               "a preference row names an unknown backend or does not end in reference");
 
