@@ -32,18 +32,6 @@ __device__ __forceinline__ void mbarrier_arrive(Mbarrier& b) {
                : "memory");
 }
 
-/// Arrives on the same barrier of CTA `rank` of the cluster.
-__device__ __forceinline__ void mbarrier_arrive_cluster(Mbarrier& b, std::uint32_t rank) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
-      "}" ::"r"(shared_address(&b)),
-      "r"(rank)
-      : "memory");
-}
-
 /// Arrives and announces `bytes` that the copy engine will deliver in this phase.
 __device__ __forceinline__ void mbarrier_arrive_expect(Mbarrier& b, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(
@@ -52,19 +40,13 @@ __device__ __forceinline__ void mbarrier_arrive_expect(Mbarrier& b, std::uint32_
                : "memory");
 }
 
-/// Announces bytes without arriving.
-__device__ __forceinline__ void mbarrier_expect(Mbarrier& b, std::uint32_t bytes) {
-  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&b)),
-               "r"(bytes)
-               : "memory");
-}
-
+/// Whether the phase is complete; does not wait.
 __device__ __forceinline__ bool mbarrier_test(Mbarrier& b, std::uint32_t parity) {
   std::uint32_t done;
   asm volatile(
       "{\n"
       ".reg .pred p;\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
       "selp.u32 %0, 1, 0, p;\n"
       "}"
       : "=r"(done)
@@ -74,18 +56,12 @@ __device__ __forceinline__ bool mbarrier_test(Mbarrier& b, std::uint32_t parity)
 }
 
 __device__ __forceinline__ void mbarrier_wait(Mbarrier& b, std::uint32_t parity) {
-  while (!mbarrier_test(b, parity)) {
-  }
-}
-
-/// Also orders what other CTAs of the cluster did before they arrived.
-__device__ __forceinline__ void mbarrier_wait_cluster(Mbarrier& b, std::uint32_t parity) {
   std::uint32_t done = 0;
   while (done == 0) {
     asm volatile(
         "{\n"
         ".reg .pred p;\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
         "selp.u32 %0, 1, 0, p;\n"
         "}"
         : "=r"(done)

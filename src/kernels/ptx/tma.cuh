@@ -22,15 +22,6 @@ __device__ __forceinline__ void tma_prefetch(const CUtensorMap& map) {
 }
 
 __device__ __forceinline__ void tma_load(void* to, const CUtensorMap& map, Mbarrier& done,
-                                         CacheHint hint, std::int32_t c0, std::int32_t c1) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
-      "l"(&map), "r"(shared_address(&done)), "r"(c0), "r"(c1), "l"(static_cast<std::uint64_t>(hint))
-      : "memory");
-}
-
-__device__ __forceinline__ void tma_load(void* to, const CUtensorMap& map, Mbarrier& done,
                                          CacheHint hint, std::int32_t c0, std::int32_t c1,
                                          std::int32_t c2) {
   asm volatile(
@@ -52,29 +43,21 @@ __device__ __forceinline__ void tma_load(void* to, const CUtensorMap& map, Mbarr
       : "memory");
 }
 
-/// The same box into the same place of every CTA of the cluster whose bit is set in `ctas`, each
-/// CTA's own barrier counting it.
-__device__ __forceinline__ void tma_load_multicast(void* to, const CUtensorMap& map, Mbarrier& done,
-                                                   CacheHint hint, std::uint16_t ctas,
-                                                   std::int32_t c0, std::int32_t c1,
-                                                   std::int32_t c2, std::int32_t c3) {
+/// A box from shared memory; what lies beyond the tensor is not written. The thread that asks also
+/// commits, and waits until the bytes have been read before anybody overwrites them.
+__device__ __forceinline__ void tma_store(const CUtensorMap& map, const void* from, std::int32_t c0,
+                                          std::int32_t c1, std::int32_t c2) {
   asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;" ::"r"(
-          shared_address(to)),
-      "l"(&map), "r"(shared_address(&done)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(ctas),
-      "l"(static_cast<std::uint64_t>(hint))
+      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(&map),
+      "r"(shared_address(from)), "r"(c0), "r"(c1), "r"(c2)
       : "memory");
 }
-
-/// Plain bytes (a multiple of 16, both ends 16-byte aligned), no tensor map.
-__device__ __forceinline__ void bulk_load(void* to, const void* from, std::uint32_t bytes,
-                                          Mbarrier& done, CacheHint hint) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(&done)), "l"(static_cast<std::uint64_t>(hint))
-      : "memory");
+__device__ __forceinline__ void bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/// All of this thread's bulk stores have read their shared memory.
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
 /// Makes this thread's ordinary shared-memory writes visible to wgmma and the copy engine; a

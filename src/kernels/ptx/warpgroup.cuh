@@ -1,8 +1,10 @@
-// Roles of warpgroups: register budgets, named barriers, clusters, dependent launches, and the few
-// scalar instructions that C++ has no word for.
+// Roles of warpgroups: register budgets, named barriers, dependent launches, and the few
+// instructions that C++ has no word for.
 #pragma once
 
 #include <cstdint>
+
+#include "kernels/ptx/mbarrier.cuh"
 
 namespace attune::kernels::ptx {
 
@@ -25,29 +27,13 @@ __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-__device__ __forceinline__ std::uint32_t cluster_rank() {
-  std::uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
-/// Every thread of every CTA of the cluster.
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
-                   : "memory");
-}
-
-/// One lane of a converged warp, always the same one.
-__device__ __forceinline__ bool elect_one() {
-  std::uint32_t chosen;
+/// Four 8 x 8 matrices of 16-bit elements to shared memory: lane l names row l % 8 of matrix l / 8
+/// (16 bytes), and gives of every matrix the pair of elements at row l / 4, columns 2 (l % 4).
+__device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&from)[4]) {
   asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "elect.sync _|p, 0xffffffff;\n"
-      "selp.u32 %0, 1, 0, p;\n"
-      "}"
-      : "=r"(chosen));
-  return chosen != 0;
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+      "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+      : "memory");
 }
 
 /// Programmatic dependent launch: wait for the kernels before this one in the stream to have
@@ -66,9 +52,9 @@ __device__ __forceinline__ float exp2_approx(float x) {
   return y;
 }
 
-__device__ __forceinline__ float tanh_approx(float x) {
+__device__ __forceinline__ float reciprocal_approx(float x) {
   float y;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
