@@ -1,0 +1,49 @@
+// The work of a prefill batch as tiles of query rows, longest first (layer plan).
+//
+// A persistent kernel takes tiles from the front of the list. Longest first, so that the last tiles
+// to be handed out are short and all multiprocessors end together. Within that order heads come in
+// groups whose keys and values fit the second-level cache, so that tiles that run at the same time
+// read the same keys.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <attune/batch.hpp>
+
+namespace attune::plan {
+
+/// One tile of query rows of one head, for one cluster of thread blocks. Positions and lengths are
+/// relative to the request's first key.
+struct PrefillTile {
+  std::int32_t q_token = 0;     ///< first row of q and o
+  std::int32_t q_tokens = 0;    ///< tokens from there to the request's end
+  std::int32_t q_position = 0;  ///< negative where qo_len > kv_len
+  std::int32_t head = 0;        ///< first query head
+  std::int32_t kv_start = 0;    ///< kv_indptr of the request
+  std::int32_t kv_len = 0;
+  std::int32_t tile_begin = 0;  ///< key tiles [tile_begin, tile_end), at least one
+  std::int32_t tile_end = 0;
+};
+
+struct PrefillRules {
+  std::int32_t tile_tokens = 128;  ///< query tokens a tile (of the whole cluster)
+  std::int32_t tile_heads = 1;     ///< query heads a tile; divides the heads of a KV head
+  std::int32_t key_tile = 128;
+  std::int32_t num_qo_heads = 1;
+  std::int32_t num_kv_heads = 1;
+  std::int64_t window_left = -1;
+  std::int64_t window_right = -1;      ///< 0 = causal
+  std::int64_t bytes_per_key = 0;      ///< of K and V, one head
+  std::int64_t cache_bytes = 1 << 25;  ///< K and V of the heads worked on together stay below this
+};
+
+/// How many tiles a batch of at most `tokens` query tokens in at most `batch` requests can have.
+[[nodiscard]] std::int64_t max_prefill_tiles(const PrefillRules& rules, std::int64_t batch,
+                                             std::int64_t tokens);
+
+/// The list, in the order in which tiles are to be started. Reuses `tiles`' memory.
+void schedule_prefill(const PrefillRules& rules, const BatchView& batch,
+                      std::vector<PrefillTile>& tiles);
+
+}  // namespace attune::plan
