@@ -1,0 +1,137 @@
+// Tiles, shared memory and barriers of the Hopper prefill kernel.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ragged_prefill/sm90/params.hpp"
+
+namespace attune::kernels::ragged_prefill::sm90 {
+
+/// How the softmax spends its instructions.
+///   kPolynomial: of every 16 exponentials, how many run as polynomials on the FMA pipe instead of
+///     the special function unit (FlashAttention-4's answer to 16 exponentials a clock). On Hopper
+///     every share measured slower than none: docs/performance/cuda-prefill.md.
+///   kLazyRescale: the running maximum, and with it the output, moves only when the new maximum
+///     exceeds it by more than 8 in log2: probabilities stay below 2^8, the output is the same.
+template <int Polynomial, bool LazyRescale>
+struct Softmax {
+  static constexpr int kPolynomial = Polynomial;
+  static constexpr bool kLazyRescale = LazyRescale;
+};
+
+/// How keys and values reach shared memory: boxes of the copy engine (ragged rows, or pages of a
+/// multiple of 8 tokens), or 16-byte gathers by the producer warpgroup (any page).
+enum class KvLoad { boxes, gather };
+
+/// How a finished tile leaves: through the copy engine from the tile's own query rows or from
+/// memory of its own, or from registers by ordinary stores. Tiles that end with their request
+/// always use ordinary stores.
+enum class Output { in_queries, own_memory, registers };
+
+/// Sizes of one kernel, chosen so that everything fits 227 KiB of shared memory and the registers.
+/// Each of the consumer warpgroups has 64 query rows.
+template <int Keys, int Warpgroups, int QueryStages, int KeyStages, int ValueStages,
+          Output Way = Output::in_queries>
+struct Tiles {
+  static constexpr int kKeys = Keys;
+  static constexpr int kWarpgroups = Warpgroups;
+  static constexpr int kQueryStages = QueryStages;
+  static constexpr int kKeyStages = KeyStages;
+  static constexpr int kValueStages = ValueStages;
+  static constexpr Output kOutput = Way;
+};
+
+template <class Element_, int HeadDimQk, int HeadDimVo, class T, class Softmax_,
+          KvLoad Load = KvLoad::boxes>
+struct Config {
+  using Element = Element_;
+  using Rule = Softmax_;
+  static constexpr int kHeadDimQk = HeadDimQk;
+  static constexpr int kHeadDimVo = HeadDimVo;
+  static constexpr int kKeyTile = T::kKeys;
+  static constexpr int kWarpgroups = T::kWarpgroups;
+  static constexpr int kQueryTile = 64 * T::kWarpgroups;
+  static constexpr int kQueryStages = T::kQueryStages;
+  static constexpr int kKeyStages = T::kKeyStages;
+  static constexpr int kValueStages = T::kValueStages;
+  static constexpr Output kOutput = T::kOutput;
+  static constexpr KvLoad kLoad = Load;
+
+  /// P V is two products: all columns but the last 64, and the last 64 together with 8 columns of
+  /// ones, which are the row sums.
+  static constexpr int kLowColumns = HeadDimVo - 64;
+  static constexpr int kHighColumns = 64 + 8;
+
+  static constexpr int kThreads = 128 * (T::kWarpgroups + 1);
+  // The pool of registers is what the launch allots: threads times the cap, a multiple of 8 a
+  // thread. Asking for more than the pool holds hangs.
+  static constexpr int kCap = 65536 / kThreads / 8 * 8;
+  static constexpr bool kWide = T::kKeys > 128 || HeadDimVo > 128;
+  static constexpr int kConsumerRegisters = T::kWarpgroups == 3 ? 160 : kWide ? 240 : 232;
+  static constexpr int kProducerRegisters = T::kWarpgroups == 3 ? 32 : kWide ? 24 : 40;
+  static_assert(T::kWarpgroups * kConsumerRegisters + kProducerRegisters <=
+                (T::kWarpgroups + 1) * kCap);
+  static_assert(HeadDimQk % 64 == 0 && HeadDimVo % 64 == 0 && T::kKeys % 16 == 0);
+  static_assert(T::kOutput != Output::in_queries || HeadDimVo <= HeadDimQk);
+};
+
+/// Everything in shared memory. Tiles are panels of 64 columns (128 bytes), rows one after another,
+/// as the copy engine's 128-byte swizzle leaves them.
+template <class C>
+struct Shared {
+  using Element = typename C::Element;
+
+  alignas(1024) Element q[C::kQueryStages][C::kQueryTile * C::kHeadDimQk];
+  alignas(1024) Element k[C::kKeyStages][C::kKeyTile * C::kHeadDimQk];
+  alignas(1024) Element v[C::kValueStages][C::kKeyTile * C::kHeadDimVo];
+  alignas(1024) Element ones[16 * 64];  ///< behind v: the descriptor's stride to it is positive
+
+  ptx::Mbarrier q_full[C::kQueryStages];
+  ptx::Mbarrier q_empty[C::kQueryStages];
+  ptx::Mbarrier k_full[C::kKeyStages];
+  ptx::Mbarrier k_empty[C::kKeyStages];
+  ptx::Mbarrier v_full[C::kValueStages];
+  ptx::Mbarrier v_empty[C::kValueStages];
+
+  /// The work item whose queries q[stage] holds; tile_end 0 = no more work.
+  WorkItem item[C::kQueryStages];
+};
+
+/// With memory of its own for finished tiles.
+template <class C>
+struct SharedWithOutput : Shared<C> {
+  alignas(1024) typename C::Element o[C::kQueryTile * C::kHeadDimVo];
+};
+
+template <class C>
+using SharedOf =
+    std::conditional_t<C::kOutput == Output::own_memory, SharedWithOutput<C>, Shared<C>>;
+
+/// Named barriers (0 is __syncthreads).
+inline constexpr int kTurnBarrier = 1;       ///< + warpgroup: its turn to issue products
+inline constexpr int kWarpgroupBarrier = 8;  ///< + warpgroup: its own four warps
+
+/// A ring's place: stage and the parity of its current round.
+template <int Stages>
+struct Ring {
+  int stage = 0;
+  std::uint32_t parity = 0;
+  __device__ __forceinline__ Ring next() const {
+    Ring after = *this;
+    after.advance();
+    return after;
+  }
+  __device__ __forceinline__ void advance() {
+    if (++stage == Stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace attune::kernels::ragged_prefill::sm90

@@ -1,0 +1,32 @@
+#include "kernels/ragged_prefill/sm90/instance.cuh"
+#include "kernels/ragged_prefill/sm90/instances.hpp"
+#include "kernels/ragged_prefill/sm90/tiles.cuh"
+
+namespace attune::kernels::ragged_prefill::sm90 {
+namespace {
+
+template <class Element, int Qk, int Vo, class T>
+using AnyPage = Config<Element, Qk, Vo, T, Softmax<0, false>, KvLoad::gather>;
+using Bf16 = __nv_bfloat16;
+using F16 = __half;
+
+}  // namespace
+
+std::vector<Instance> fa3_gather_instances() {
+  return {
+      instance_of<AnyPage<Bf16, 64, 64, Gather64>>("fa3 prefill bf16 64, any page", Strategy::fa3),
+      instance_of<AnyPage<Bf16, 128, 128, Gather128>>("fa3 prefill bf16 128, any page",
+                                                      Strategy::fa3),
+      instance_of<AnyPage<Bf16, 192, 128, Gather192>>("fa3 prefill bf16 192/128, any page",
+                                                      Strategy::fa3),
+      instance_of<AnyPage<Bf16, 256, 256, Gather256>>("fa3 prefill bf16 256, any page",
+                                                      Strategy::fa3),
+      instance_of<AnyPage<F16, 64, 64, Gather64>>("fa3 prefill fp16 64, any page", Strategy::fa3),
+      instance_of<AnyPage<F16, 128, 128, Gather128>>("fa3 prefill fp16 128, any page",
+                                                     Strategy::fa3),
+      instance_of<AnyPage<F16, 256, 256, Gather256>>("fa3 prefill fp16 256, any page",
+                                                     Strategy::fa3),
+  };
+}
+
+}  // namespace attune::kernels::ragged_prefill::sm90

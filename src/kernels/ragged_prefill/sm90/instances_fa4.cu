@@ -1,0 +1,31 @@
+#include "kernels/ragged_prefill/sm90/instance.cuh"
+#include "kernels/ragged_prefill/sm90/instances.hpp"
+#include "kernels/ragged_prefill/sm90/tiles.cuh"
+
+namespace attune::kernels::ragged_prefill::sm90 {
+namespace {
+
+template <class Element, int Qk, int Vo, class T>
+using Fa4 = Config<Element, Qk, Vo, T, Softmax<0, true>>;
+using Bf16 = __nv_bfloat16;
+using F16 = __half;
+
+}  // namespace
+
+std::vector<Instance> fa4_instances() {
+  return {
+      instance_of<Fa4<Bf16, 64, 64, Tiles64>>("fa4 prefill bf16 64", Strategy::fa4),
+      instance_of<Fa4<Bf16, 128, 128, Tiles128>>("fa4 prefill bf16 128", Strategy::fa4),
+      instance_of<Fa4<Bf16, 128, 128, Tiles128Long>>("fa4 prefill bf16 128, long", Strategy::fa4,
+                                                     true),
+      instance_of<Fa4<Bf16, 192, 128, Tiles192>>("fa4 prefill bf16 192/128", Strategy::fa4),
+      instance_of<Fa4<Bf16, 256, 256, Tiles256>>("fa4 prefill bf16 256", Strategy::fa4),
+      instance_of<Fa4<F16, 64, 64, Tiles64>>("fa4 prefill fp16 64", Strategy::fa4),
+      instance_of<Fa4<F16, 128, 128, Tiles128>>("fa4 prefill fp16 128", Strategy::fa4),
+      instance_of<Fa4<F16, 128, 128, Tiles128Long>>("fa4 prefill fp16 128, long", Strategy::fa4,
+                                                    true),
+      instance_of<Fa4<F16, 256, 256, Tiles256>>("fa4 prefill fp16 256", Strategy::fa4),
+  };
+}
+
+}  // namespace attune::kernels::ragged_prefill::sm90

@@ -1,0 +1,527 @@
+// The Hopper prefill kernel: warp roles and their order. One producer warp (or, to gather, a
+// warpgroup) feeds rings of key and value tiles; consumer warpgroups of 64 query rows each work
+// through one stream of tiles that does not pause between work items: while a finished item's
+// output is divided and written, the next item's first product already runs.
+//
+//   consumer, item of tiles n-1 … 0:      tensor cores           warpgroup's own pipes
+//     turn j:   issue Q K_{j-1}, P_j V_j   [QK_{j-1}][P_j V_j]   softmax of j-1 under P_j V_j
+//     last:     issue P_0 V_0, then the next item's Q K          output under the next QK
+//
+// FlashAttention-3 (arXiv:2407.08608) has the roles, the turns and the overlap within a warpgroup.
+#pragma once
+
+#include "kernels/ptx/cp_async.cuh"
+#include "kernels/ptx/tma.cuh"
+#include "kernels/ragged_prefill/sm90/collective.cuh"
+
+namespace attune::kernels::ragged_prefill::sm90 {
+
+/// Which work items a block takes: from a shared counter, so that a block that is done early takes
+/// more; or, where four warps must agree without talking, dealt out there and back again
+/// (0 1 2 2 1 0 …), which evens out a falling list.
+template <KvLoad Load>
+class ItemSource {
+ public:
+  __device__ explicit ItemSource(WorkList& list) : list_(list), count_(list.num_items) {}
+
+  [[nodiscard]] __device__ std::uint32_t count() const { return count_; }
+
+  /// Asks for the next item's number; claim and take alternate. All lanes.
+  __device__ void claim() {
+    if (Load == KvLoad::boxes && threadIdx.x % 32 == 0)
+      claimed_ = gridDim.x + atomicAdd(&list_.next, 1u);
+  }
+
+  /// The number asked for; count() and beyond when there is no more.
+  __device__ std::uint32_t take() {
+    const std::uint32_t round = round_++;
+    if constexpr (Load == KvLoad::gather)
+      return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+    return round == 0 ? blockIdx.x : __shfl_sync(0xffffffffu, claimed_, 0);
+  }
+
+  /// Once, after the end of the list was taken: the last block leaves the counters at 0.
+  __device__ void finish() {
+    if (Load == KvLoad::gather || threadIdx.x % 32 != 0) return;
+    if (atomicAdd(&list_.finished, 1u) == gridDim.x - 1) {
+      list_.next = 0;
+      list_.finished = 0;
+    }
+  }
+
+ private:
+  WorkList& list_;
+  std::uint32_t count_;
+  std::uint32_t round_ = 0;
+  std::uint32_t claimed_ = 0;
+};
+
+/// The producer's side of the rings, by boxes of the copy engine; one warp.
+template <class C>
+class BoxLoader {
+ public:
+  __device__ BoxLoader(SharedOf<C>& shared, const Params& params, const CUtensorMap& k,
+                       const CUtensorMap& v)
+      : shared_(shared), params_(params), k_map_(k), v_map_(v) {}
+
+  __device__ void load_k(const WorkItem& item, int tile) {
+    ptx::mbarrier_wait(shared_.k_empty[k_.stage], k_.parity);
+    load<C::kHeadDimQk / 64>(shared_.k[k_.stage], k_map_, shared_.k_full[k_.stage], item, tile);
+    k_.advance();
+  }
+  __device__ void load_v(const WorkItem& item, int tile) {
+    ptx::mbarrier_wait(shared_.v_empty[v_.stage], v_.parity);
+    load<C::kHeadDimVo / 64>(shared_.v[v_.stage], v_map_, shared_.v_full[v_.stage], item, tile);
+    v_.advance();
+  }
+  __device__ void flush() {}
+
+ private:
+  template <int Panels>
+  __device__ void load(typename C::Element* to, const CUtensorMap& map, ptx::Mbarrier& full,
+                       const WorkItem& item, int tile) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int box_rows = params_.box_rows;
+    const int first = tile * C::kKeyTile;
+    const int valid = max(0, min(C::kKeyTile, item.kv_len - first));
+    const int boxes = (valid + box_rows - 1) / box_rows;
+    if (lane == 0) {
+      ptx::mbarrier_arrive_expect(full,
+                                  static_cast<std::uint32_t>(boxes * Panels * box_rows * 128));
+    }
+    __syncwarp();
+    const int head = item.head / params_.group;
+#pragma unroll 1
+    for (int i = lane; i < boxes * Panels; i += 32) {
+      const int box = i / Panels;
+      const int panel = i % Panels;
+      const int key = first + box * box_rows;
+      int page = 0;
+      int row = item.kv_start + key;
+      if (params_.kv_indices != nullptr) {
+        const int entry = key / params_.page_size;
+        page = params_.kv_indices[item.kv_start + entry];
+        row = key - entry * params_.page_size;
+      }
+      ptx::tma_load(to + (panel * C::kKeyTile + box * box_rows) * 64, map, full,
+                    ptx::CacheHint::evict_normal, panel * 64, row, head, page);
+    }
+    __syncwarp();
+  }
+
+  SharedOf<C>& shared_;
+  const Params& params_;
+  const CUtensorMap& k_map_;
+  const CUtensorMap& v_map_;
+  Ring<C::kKeyStages> k_{0, 1};
+  Ring<C::kValueStages> v_{0, 1};
+};
+
+/// The producer's side of the rings by 16-byte gathers, for pages of any size; one warpgroup. A
+/// tile is announced when the next one's copies are on their way. Rows behind the last key are
+/// zero-filled.
+template <class C>
+class GatherLoader {
+ public:
+  __device__ GatherLoader(SharedOf<C>& shared, const Params& params, const CUtensorMap&,
+                          const CUtensorMap&)
+      : shared_(shared), params_(params) {}
+
+  __device__ void load_k(const WorkItem& item, int tile) {
+    ptx::mbarrier_wait(shared_.k_empty[k_.stage], k_.parity);
+    gather<C::kHeadDimQk / 64>(shared_.k[k_.stage], params_.k, params_.k_page_stride,
+                               params_.k_token_stride, params_.k_head_stride, item, tile);
+    announce(&shared_.k_full[k_.stage]);
+    k_.advance();
+  }
+  __device__ void load_v(const WorkItem& item, int tile) {
+    ptx::mbarrier_wait(shared_.v_empty[v_.stage], v_.parity);
+    gather<C::kHeadDimVo / 64>(shared_.v[v_.stage], params_.v, params_.v_page_stride,
+                               params_.v_token_stride, params_.v_head_stride, item, tile);
+    announce(&shared_.v_full[v_.stage]);
+    v_.advance();
+  }
+  __device__ void flush() {
+    if (pending_ == nullptr) return;
+    ptx::cp_async_wait<0>();
+    ptx::fence_proxy_async();
+    ptx::mbarrier_arrive(*pending_);
+    pending_ = nullptr;
+  }
+
+ private:
+  template <int Panels>
+  __device__ void gather(typename C::Element* to, const void* from, std::int64_t page_stride,
+                         std::int64_t token_stride, std::int64_t head_stride, const WorkItem& item,
+                         int tile) {
+    const int thread = static_cast<int>(threadIdx.x % 128);
+    const int chunk = thread % 8;
+    const auto* base = static_cast<const typename C::Element*>(from) +
+                       item.head / params_.group * head_stride + 8 * chunk;
+#pragma unroll 4
+    for (int row = thread / 8; row < C::kKeyTile; row += 16) {
+      const int key = tile * C::kKeyTile + row;
+      const bool valid = key < item.kv_len;
+      std::int64_t offset = 0;
+      if (valid) {
+        const int entry = key / params_.page_size;
+        const std::int64_t page = params_.kv_indices == nullptr
+                                      ? item.kv_start + entry
+                                      : params_.kv_indices[item.kv_start + entry];
+        offset = page * page_stride + (key - entry * params_.page_size) * token_stride;
+      }
+#pragma unroll
+      for (int panel = 0; panel < Panels; ++panel) {
+        auto* place = to + (panel * C::kKeyTile + row) * 64 + 8 * (chunk ^ (row % 8));
+        ptx::cp_async_16(place, base + offset + 64 * panel, valid);
+      }
+    }
+  }
+
+  __device__ void announce(ptx::Mbarrier* next) {
+    ptx::cp_async_commit();
+    if (pending_ != nullptr) {
+      ptx::cp_async_wait<1>();
+      ptx::fence_proxy_async();
+      ptx::mbarrier_arrive(*pending_);
+    }
+    pending_ = next;
+  }
+
+  SharedOf<C>& shared_;
+  const Params& params_;
+  ptx::Mbarrier* pending_ = nullptr;
+  Ring<C::kKeyStages> k_{0, 1};
+  Ring<C::kValueStages> v_{0, 1};
+};
+
+/// Queries and their work item together; an item without tiles ends the consumers' work.
+template <class C>
+__device__ void load_queries(SharedOf<C>& shared, const CUtensorMap& map,
+                             Ring<C::kQueryStages>& ring, const WorkItem& item) {
+  constexpr int kPanels = C::kHeadDimQk / 64;
+  if (threadIdx.x % 128 >= 32) return;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  ptx::Mbarrier& full = shared.q_full[ring.stage];
+  ptx::mbarrier_wait(shared.q_empty[ring.stage], ring.parity);
+  if (lane == 0) {
+    shared.item[ring.stage] = item;
+    if (item.tile_end == 0)
+      ptx::mbarrier_arrive(full);
+    else
+      ptx::mbarrier_arrive_expect(full, C::kQueryTile * C::kHeadDimQk * 2);
+  }
+  __syncwarp();
+  if (item.tile_end != 0 && lane < kPanels) {
+    ptx::tma_load(shared.q[ring.stage] + lane * C::kQueryTile * 64, map, full,
+                  ptx::CacheHint::evict_first, lane * 64, item.head, item.q_token);
+  }
+  __syncwarp();
+  ring.advance();
+}
+
+/// A key tile is asked for before the value tile of the one before it, as the consumers need them;
+/// between items the next item's first keys and queries likewise come early.
+template <class C, class Loader>
+__device__ void produce(SharedOf<C>& shared, const Params& params, const CUtensorMap& q_map,
+                        Loader loader) {
+  ItemSource<C::kLoad> source(*params.list);
+  Ring<C::kQueryStages> q{0, 1};
+  WorkItem item;
+  WorkItem before;
+  bool any = false;
+  for (std::uint32_t next = source.take(); next < source.count(); next = source.take()) {
+    item = params.items[next];
+    source.claim();
+    loader.load_k(item, item.tile_end - 1);
+    if (any) loader.load_v(before, before.tile_begin);
+    loader.flush();
+    load_queries<C>(shared, q_map, q, item);
+#pragma unroll 1
+    for (int tile = item.tile_end - 2; tile >= item.tile_begin; --tile) {
+      loader.load_k(item, tile);
+      loader.load_v(item, tile + 1);
+    }
+    before = item;
+    any = true;
+  }
+  source.finish();
+  if (any) loader.load_v(before, before.tile_begin);
+  loader.flush();
+  load_queries<C>(shared, q_map, q, WorkItem{});
+}
+
+/// One arrival a warp.
+__device__ __forceinline__ void release(ptx::Mbarrier& empty) {
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty);
+}
+
+template <int N>
+__device__ __forceinline__ void copy(float (&to)[N], const float (&from)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) to[i] = from[i];
+}
+
+/// Finished tiles on their way out, of one warpgroup. Its first thread asks the copy engine, and
+/// hands the query stage back once the engine has read what was staged in its place.
+template <class C>
+class Writer {
+ public:
+  __device__ Writer(SharedOf<C>& shared, const Params& params, const CUtensorMap& map,
+                    int warpgroup)
+      : shared_(shared), params_(params), map_(map), warpgroup_(warpgroup) {}
+
+  __device__ __forceinline__ void write(Accumulators<C>& o, int first_row, const WorkItem& item,
+                                        int stage) {
+    if constexpr (C::kOutput == Output::registers) {
+      write_rows<C>(o, params_, first_row, item);
+    } else {
+      constexpr int kPanel = C::kQueryTile * 64;
+      typename C::Element* rows;
+      if constexpr (C::kOutput == Output::in_queries) {
+        rows = shared_.q[stage] + warpgroup_ * 64 * 64;
+      } else {
+        rows = shared_.o + warpgroup_ * 64 * 64;
+        if (threadIdx.x % 128 == 0) ptx::bulk_wait_read();
+        barrier();
+      }
+      const int tokens = 64 >> params_.pack_shift;
+      const int token = warpgroup_ * tokens;
+      const bool full = token + tokens <= item.q_tokens;
+      if (full)
+        stage_rows<C>(o, rows, kPanel);
+      else
+        write_rows<C>(o, params_, first_row, item);
+      barrier();
+      if (full && threadIdx.x % 128 == 0) {
+        for (int panel = 0; panel < C::kHeadDimVo / 64; ++panel)
+          ptx::tma_store(map_, rows + panel * kPanel, panel * 64, item.head, item.q_token + token);
+        ptx::bulk_commit();
+      }
+      unreleased_ = stage;
+    }
+  }
+
+  /// Before the stage written from is needed again, and before the kernel ends.
+  __device__ __forceinline__ void settle() {
+    if constexpr (C::kOutput != Output::registers) {
+      if (unreleased_ >= 0 && threadIdx.x % 128 == 0) {
+        ptx::bulk_wait_read();
+        if constexpr (C::kOutput == Output::in_queries)
+          ptx::mbarrier_arrive(shared_.q_empty[unreleased_]);
+      }
+      unreleased_ = -1;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void barrier() {
+    ptx::named_barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
+  }
+
+  SharedOf<C>& shared_;
+  const Params& params_;
+  const CUtensorMap& map_;
+  int warpgroup_;
+  int unreleased_ = -1;
+};
+
+template <class C>
+__device__ void consume(SharedOf<C>& shared, const Params& params, const CUtensorMap& o_map,
+                        int warpgroup) {
+  const int first_row =
+      warpgroup * 64 + static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
+  constexpr int kTurnThreads = 256;
+  const auto turn_wait = [&] { ptx::named_barrier_sync(kTurnBarrier + warpgroup, kTurnThreads); };
+  const auto turn_pass = [&] {
+    ptx::named_barrier_arrive(kTurnBarrier + (warpgroup + 1) % C::kWarpgroups, kTurnThreads);
+  };
+
+  const std::uint64_t q_tile = ptx::wgmma_descriptor(shared.q[0]) + (warpgroup * 64 * 128 >> 4);
+  const std::uint64_t k_tile = ptx::wgmma_descriptor(shared.k[0]);
+  const ValueDescriptors v_tile = value_descriptors<C>(shared);
+  constexpr std::uint64_t kQStep = sizeof(shared.q[0]) >> 4;
+  constexpr std::uint64_t kKStep = sizeof(shared.k[0]) >> 4;
+
+  const float log2_scale = (params.soft_cap > 0 ? params.soft_cap : params.scale) * kLog2E;
+  const float cap_scale = params.soft_cap > 0 ? params.scale / params.soft_cap : 0.0f;
+
+  // Scores live in fresh arrays from product to softmax: carried around the loop as accumulators,
+  // they would make the assembler wait for every product in turn (its remark C7515).
+  float first_scores[C::kKeyTile / 2];
+  Accumulators<C> o;
+  std::uint32_t p[C::kKeyTile / 16][4];
+  Ring<C::kQueryStages> q;
+  Ring<C::kKeyStages> k;
+  Ring<C::kValueStages> v;
+  Writer<C> writer(shared, params, o_map, warpgroup);
+
+  const auto start_qk = [&](float(&s)[C::kKeyTile / 2]) {
+    issue_qk<C>(s, q_tile + q.stage * kQStep, k_tile + k.stage * kKStep);
+    ptx::wgmma_commit();
+  };
+  const auto wait_for_values = [&](bool first, const WorkItem& item) {
+    ptx::mbarrier_wait(shared.v_full[v.stage], v.parity);
+    const int end = item.tile_end * C::kKeyTile;
+    if (C::kLoad == KvLoad::boxes && first && end > item.kv_len) {
+      const int valid = max(0, item.kv_len - (end - C::kKeyTile));
+      clear_tail<C>(shared.v[v.stage], valid, warpgroup);
+    }
+  };
+  const auto start_pv = [&](bool accumulate) {
+    issue_pv<C>(o, p, v_tile, v.stage, accumulate);
+    ptx::wgmma_commit();
+  };
+
+  if (warpgroup == C::kWarpgroups - 1) turn_pass();
+  ptx::mbarrier_wait(shared.q_full[0], 0);
+  WorkItem item = shared.item[0];
+  if (item.tile_end != 0) {
+    float s[C::kKeyTile / 2];
+    ptx::mbarrier_wait(shared.k_full[0], 0);
+    ptx::wgmma_fence();
+    start_qk(s);
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_pin(s);
+    copy(first_scores, s);
+  }
+  while (item.tile_end != 0) {
+    Rows rows;
+    rows.kv_len = item.kv_len;
+    rows.first = item.q_position + (warpgroup * 64 >> params.pack_shift);
+    rows.last = item.q_position + ((warpgroup * 64 + 63) >> params.pack_shift);
+    rows.own[0] = item.q_position + (first_row >> params.pack_shift);
+    rows.own[1] = item.q_position + ((first_row + 8) >> params.pack_shift);
+    RowState state;
+    float factor[2];
+    int tile = item.tile_end - 1;
+
+    const auto take_scores = [&](float(&s)[C::kKeyTile / 2]) {
+      release(shared.k_empty[k.stage]);
+      k.advance();
+      if (C::kOutput != Output::in_queries && tile == item.tile_begin) {
+        __syncwarp();
+        release(shared.q_empty[q.stage]);
+      }
+      if (params.soft_cap > 0) apply_soft_cap(s, cap_scale);
+      if (needs_mask<C>(params, rows, tile)) apply_mask<C>(s, params, rows, tile);
+      return online_softmax<C>(s, state, log2_scale, factor);
+    };
+
+    take_scores(first_scores);
+    pack_probabilities<C>(p, first_scores);
+    writer.settle();
+    bool accumulate = false;
+    bool keys_ready = false;
+    while (tile > item.tile_begin) {
+      --tile;
+      float s[C::kKeyTile / 2];
+      if (!keys_ready) ptx::mbarrier_wait(shared.k_full[k.stage], k.parity);
+      wait_for_values(!accumulate, item);
+      turn_wait();
+      ptx::wgmma_fence();
+      start_qk(s);
+      start_pv(accumulate);
+      turn_pass();
+      ptx::wgmma_wait<1>();
+      ptx::wgmma_pin(s);
+      const auto next_k = k.next();
+      keys_ready = ptx::mbarrier_test(shared.k_full[next_k.stage], next_k.parity);
+      const bool moved = take_scores(s);
+      // The next keys are asked for early and waited for here: the branch keeps the assembler from
+      // moving the softmax behind the wait for the product that runs beside it.
+      if (tile > item.tile_begin && !keys_ready) {
+        ptx::mbarrier_wait(shared.k_full[k.stage], k.parity);
+        keys_ready = true;
+      }
+      ptx::wgmma_wait<0>();
+      o.pin();
+      release(shared.v_empty[v.stage]);
+      v.advance();
+      if (!C::Rule::kLazyRescale || moved) o.rescale(factor);
+      pack_probabilities<C>(p, s);
+      accumulate = true;
+    }
+
+    // The last product of this item, then the first of the next, whose scores wait their turn while
+    // this item's output is written.
+    wait_for_values(!accumulate, item);
+    turn_wait();
+    ptx::wgmma_fence();
+    start_pv(accumulate);
+    const int stage = q.stage;
+    q.advance();
+    ptx::mbarrier_wait(shared.q_full[q.stage], q.parity);
+    const WorkItem next = shared.item[q.stage];
+    float s[C::kKeyTile / 2];
+    // Behind the last item the product runs on old bytes, unused: a branch around it would make the
+    // assembler lose track of which products are under way (C7514).
+    if (next.tile_end != 0) ptx::mbarrier_wait(shared.k_full[k.stage], k.parity);
+    start_qk(s);
+    turn_pass();
+    ptx::wgmma_wait<1>();
+    o.pin();
+    release(shared.v_empty[v.stage]);
+    v.advance();
+    normalise<C>(o, state, params, first_row, item);
+    writer.write(o, first_row, item, stage);
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_pin(s);
+    copy(first_scores, s);
+    item = next;
+  }
+  writer.settle();
+  if (warpgroup == 0) turn_wait();
+}
+
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, 1)
+    prefill(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
+            const __grid_constant__ CUtensorMap v_map, const __grid_constant__ CUtensorMap o_map,
+            const __grid_constant__ Params params) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  SharedOf<C>& shared = *reinterpret_cast<SharedOf<C>*>(memory);
+  constexpr bool kGather = C::kLoad == KvLoad::gather;
+  // Through a shuffle, so that the compiler knows it as one value a warp and does not compute it
+  // anew.
+  const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);
+
+  if (threadIdx.x == 0) {
+    constexpr int kConsumerWarps = 4 * C::kWarpgroups;
+    constexpr bool kByWriter = C::kOutput == Output::in_queries;
+    for (int i = 0; i < C::kQueryStages; ++i) {
+      ptx::mbarrier_init(shared.q_full[i], 1);
+      ptx::mbarrier_init(shared.q_empty[i], kByWriter ? C::kWarpgroups : kConsumerWarps);
+    }
+    for (int i = 0; i < C::kKeyStages; ++i) {
+      ptx::mbarrier_init(shared.k_full[i], kGather ? 128 : 1);
+      ptx::mbarrier_init(shared.k_empty[i], kConsumerWarps);
+    }
+    for (int i = 0; i < C::kValueStages; ++i) {
+      ptx::mbarrier_init(shared.v_full[i], kGather ? 128 : 1);
+      ptx::mbarrier_init(shared.v_empty[i], kConsumerWarps);
+    }
+    ptx::mbarrier_init_fence();
+    ptx::tma_prefetch(q_map);
+    ptx::tma_prefetch(k_map);
+    ptx::tma_prefetch(v_map);
+  }
+  for (int i = static_cast<int>(threadIdx.x); i < 16 * 64; i += C::kThreads)
+    shared.ones[i] = static_cast<typename C::Element>(1.0f);
+  ptx::fence_proxy_async();
+  __syncthreads();
+
+  if (warpgroup == 0) {
+    ptx::registers_give<C::kProducerRegisters>();
+    if constexpr (kGather) {
+      produce<C>(shared, params, q_map, GatherLoader<C>(shared, params, k_map, v_map));
+    } else if (threadIdx.x < 32) {
+      produce<C>(shared, params, q_map, BoxLoader<C>(shared, params, k_map, v_map));
+    }
+  } else {
+    ptx::registers_take<C::kConsumerRegisters>();
+    consume<C>(shared, params, o_map, warpgroup - 1);
+  }
+}
+
+}  // namespace attune::kernels::ragged_prefill::sm90

@@ -1,0 +1,69 @@
+// The host's side of the Hopper prefill kernels (layer kernels): which kernels exist, and how one
+// is started.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include <attune/status.hpp>
+#include <attune/tensor.hpp>
+
+#include "kernels/ragged_prefill/sm90/params.hpp"
+
+namespace attune::kernels::ragged_prefill::sm90 {
+
+/// fa3 follows FlashAttention-3; fa4 moves the running maximum only when it must.
+enum class Strategy : unsigned char { fa3, fa4 };
+
+/// One compiled kernel.
+struct Instance {
+  std::string_view name;  ///< for messages
+  Strategy strategy = Strategy::fa3;
+  DType dtype = DType::bf16;
+  int head_dim_qk = 0;
+  int head_dim_vo = 0;
+  bool gather = false;    ///< pages of any size; else pages of a multiple of 8 tokens, or ragged
+  bool for_long = false;  ///< the faster of two where a query sees thousands of keys
+  int query_tile = 0;     ///< rows a thread block
+  int key_tile = 0;
+  int threads = 0;
+  int shared_bytes = 0;
+  const void* kernel = nullptr;
+};
+
+/// Every kernel of this build.
+[[nodiscard]] std::vector<Instance> instances();
+
+/// cuTensorMapEncodeTiled, found through the runtime so that the library links no libcuda.
+using TensorMapEncoder = void*;
+[[nodiscard]] Result<TensorMapEncoder> tensor_map_encoder();
+
+/// Once per instance and device: raises the shared-memory limit; the answer is how many blocks the
+/// device runs at once.
+[[nodiscard]] Result<int> prepare(const Instance& instance);
+
+/// Strides count elements.
+struct Operands {
+  const void* q = nullptr;
+  std::int64_t q_tokens = 0;
+  std::int64_t q_token_stride = 0;
+  std::int64_t q_head_stride = 0;
+  int num_qo_heads = 0;
+  int num_kv_heads = 0;
+  std::int64_t num_pages = 1;        ///< ragged: 1
+  std::int64_t tokens_per_page = 0;  ///< ragged: all of them
+};
+
+/// Everything in params is the caller's, box_rows and the strides of k and v too. Nothing waits,
+/// nothing is allocated.
+[[nodiscard]] Status launch(const Instance& instance, TensorMapEncoder encoder, int blocks,
+                            const Operands& operands, const Params& params, cudaStream_t stream);
+
+/// Keys one TMA box brings: the most that divide both the page and a key tile.
+/// 0: no boxes for this page size.
+[[nodiscard]] int box_rows(const Instance& instance, std::int64_t tokens_per_page, bool ragged);
+
+}  // namespace attune::kernels::ragged_prefill::sm90

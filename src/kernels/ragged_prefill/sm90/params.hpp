@@ -1,0 +1,68 @@
+// What the Hopper prefill kernels receive (layer kernels): plain structs that the planner fills on
+// the host and the kernel reads on the device.
+#pragma once
+
+#include <cstdint>
+
+namespace attune::kernels::ragged_prefill::sm90 {
+
+/// One tile of query rows of one head against one request's keys. A tile is `rows >> pack_shift`
+/// tokens of `1 << pack_shift` neighbouring heads.
+struct WorkItem {
+  std::int32_t q_token = 0;     ///< first row of q and o
+  std::int32_t q_tokens = 0;    ///< valid tokens from q_token on (may exceed the tile)
+  std::int32_t q_position = 0;  ///< of the first token, counted from the first key; may be negative
+  std::int32_t head = 0;        ///< first query head
+  std::int32_t kv_start =
+      0;  ///< ragged: first row of k and v; paged: first entry of the page table
+  std::int32_t kv_len = 0;
+  std::int32_t tile_begin = 0;  ///< key tiles [tile_begin, tile_end), never empty, walked backwards
+  std::int32_t tile_end = 0;
+};
+static_assert(sizeof(WorkItem) == 32);
+
+/// On the device, so that a captured launch meets the numbers of the newest plan. A launch finds
+/// `next` and `finished` 0 and leaves them 0.
+struct WorkList {
+  std::uint32_t next = 0;
+  std::uint32_t finished = 0;
+  std::uint32_t num_items = 0;
+  std::uint32_t unused = 0;
+};
+
+/// Strides count elements.
+struct Params {
+  void* o = nullptr;
+  std::int64_t o_token_stride = 0;
+  std::int64_t o_head_stride = 0;
+  float* lse = nullptr;  ///< optional, natural log
+  std::int64_t lse_token_stride = 0;
+  std::int64_t lse_head_stride = 0;
+
+  WorkList* list = nullptr;
+  const WorkItem* items = nullptr;  ///< [list->num_items], longest first within each group of heads
+
+  const std::int32_t* kv_indices = nullptr;  ///< page ids; nullptr = ragged
+  std::int32_t page_size = 1;
+  std::int32_t box_rows = 0;  ///< keys one TMA box brings; divides the page size
+  const void* k = nullptr;    ///< the gather variant's addresses
+  const void* v = nullptr;
+  std::int64_t k_page_stride = 0;
+  std::int64_t k_token_stride = 0;
+  std::int64_t k_head_stride = 0;
+  std::int64_t v_page_stride = 0;
+  std::int64_t v_token_stride = 0;
+  std::int64_t v_head_stride = 0;
+
+  std::int32_t group = 1;  ///< query heads a KV head
+  std::int32_t pack_shift = 0;
+
+  float scale = 0;     ///< of a raw product: sm_scale * q_scale * k_scale
+  float soft_cap = 0;  ///< 0 = off
+  float v_scale = 1;
+  std::int32_t window_left = -1;   ///< -1 = unbounded
+  std::int32_t window_right = -1;  ///< 0 = causal, -1 = unbounded
+  const float* sinks = nullptr;    ///< [num_qo_heads], logits
+};
+
+}  // namespace attune::kernels::ragged_prefill::sm90

@@ -1,0 +1,23 @@
+// Tile sizes by head dims, each the fastest of those tried on an H200
+// (docs/performance/cuda-prefill.md has the others).
+#pragma once
+
+#include "kernels/ragged_prefill/sm90/config.cuh"
+
+namespace attune::kernels::ragged_prefill::sm90 {
+
+//                            keys  warpgroups  stages of q, k, v
+using Tiles64 = Tiles<128, 3, 2, 4, 4>;
+using Tiles128 = Tiles<128, 2, 2, 3, 2>;
+/// A third fewer reads of K and V, but 192 rows fit short sequences badly.
+using Tiles128Long = Tiles<80, 3, 2, 3, 3>;
+using Tiles192 = Tiles<80, 3, 1, 2, 2, Output::own_memory>;
+using Tiles256 = Tiles<80, 2, 1, 2, 2, Output::registers>;
+
+// Gathers need the registers of a whole producer warpgroup: two consumers.
+using Gather64 = Tiles<128, 2, 2, 3, 3>;
+using Gather128 = Tiles<128, 2, 2, 2, 2>;
+using Gather192 = Tiles<96, 2, 1, 2, 2, Output::registers>;
+using Gather256 = Tiles<64, 2, 1, 2, 2, Output::registers>;
+
+}  // namespace attune::kernels::ragged_prefill::sm90
