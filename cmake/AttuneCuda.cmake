@@ -109,3 +109,11 @@ target_link_options(attune_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,-Bsymbolic
                     -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/plugin.map)
 set_target_properties(attune_cuda PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/plugin.map)
 install(TARGETS attune_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+
+# Times and checks the prefill kernels on a Hopper card; stands alone, to be carried to a machine with one.
+file(GLOB attune_prefill_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm90/*.cu)
+set(attune_prefill_bench ${CMAKE_SOURCE_DIR}/bench/cuda/prefill_bench.cu ${CMAKE_SOURCE_DIR}/bench/cuda/prefill_variants.cu)
+set_source_files_properties(${attune_prefill_bench} PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
+add_executable(attune_prefill_bench EXCLUDE_FROM_ALL ${attune_prefill_bench} ${attune_prefill_kernels})
+attune_cuda_target(attune_prefill_bench)
+target_link_libraries(attune_prefill_bench PRIVATE attune_plan)
