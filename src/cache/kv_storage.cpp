@@ -1,5 +1,6 @@
 #include "cache/kv_storage.hpp"
 
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -12,7 +13,16 @@ constexpr std::int64_t kAlignment = 4096;  // both arrays start on a page of the
 
 }  // namespace
 
-Result<KvStorage> KvStorage::make(std::span<const LayerPages> layers) {
+Result<std::shared_ptr<void>> allocate_host_memory(std::size_t bytes) {
+  void* memory = std::aligned_alloc(static_cast<std::size_t>(kAlignment),
+                                    base::round_up(bytes, static_cast<std::size_t>(kAlignment)));
+  if (memory == nullptr)
+    return Status(StatusCode::out_of_memory, "no memory for " + std::to_string(bytes) + " bytes");
+  return std::shared_ptr<void>(memory, [](void* p) { std::free(p); });
+}
+
+Result<KvStorage> KvStorage::make(std::span<const LayerPages> layers,
+                                  const AllocateMemory& allocate) {
   KvStorage storage;
   for (const LayerPages& pages : layers) {
     Layer layer;
@@ -21,15 +31,16 @@ Result<KvStorage> KvStorage::make(std::span<const LayerPages> layers) {
           base::round_up(pages.num_pages * tensor::k_page_bytes(pages.shape), kAlignment);
       const std::int64_t v_bytes =
           base::round_up(pages.num_pages * tensor::v_page_bytes(pages.shape), kAlignment);
-      layer.memory.reset(static_cast<std::byte*>(std::aligned_alloc(
-          static_cast<std::size_t>(kAlignment), static_cast<std::size_t>(k_bytes + v_bytes))));
-      if (!layer.memory) {
+      Result<std::shared_ptr<void>> memory = allocate(static_cast<std::size_t>(k_bytes + v_bytes));
+      if (!memory.ok()) {
         return Status(StatusCode::out_of_memory, "wanted " + std::to_string(k_bytes + v_bytes) +
                                                      " bytes for the KV cache of layer " +
-                                                     std::to_string(storage.layers_.size()) +
+                                                     std::to_string(storage.layers_.size()) + ": " +
+                                                     memory.status().text() +
                                                      "; ask for fewer pages");
       }
-      std::byte* k = layer.memory.get();
+      layer.memory = std::move(*memory);
+      auto* k = static_cast<std::byte*>(layer.memory.get());
       std::byte* v = tensor::stores_v_apart(pages.shape.layout) ? k + k_bytes : k;
       layer.k = tensor::k_cache_view(k, pages.shape, pages.num_pages);
       layer.v = tensor::v_cache_view(v, pages.shape, pages.num_pages);

@@ -5,7 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -22,10 +22,16 @@ struct LayerPages {
   std::int32_t num_pages = 0;  ///< of the pool this layer's ids come from; 0 = keeps nothing
 };
 
+/// Memory that lives as long as somebody holds it, aligned to 256 bytes.
+using AllocateMemory = std::function<Result<std::shared_ptr<void>>(std::size_t bytes)>;
+
+/// Ordinary memory, reserved and not touched: pages never used cost no resident memory.
+[[nodiscard]] Result<std::shared_ptr<void>> allocate_host_memory(std::size_t bytes);
+
 class KvStorage {
  public:
-  /// Memory is reserved, not touched: pages never used cost no resident memory.
-  static Result<KvStorage> make(std::span<const LayerPages> layers);
+  static Result<KvStorage> make(std::span<const LayerPages> layers,
+                                const AllocateMemory& allocate = allocate_host_memory);
 
   [[nodiscard]] std::size_t num_layers() const { return layers_.size(); }
   /// As LayerCall::k_cache and v_cache want them; undefined for a layer without pages.
@@ -34,11 +40,8 @@ class KvStorage {
   [[nodiscard]] std::int64_t num_bytes() const { return num_bytes_; }
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
   struct Layer {
-    std::unique_ptr<std::byte, Free> memory;
+    std::shared_ptr<void> memory;
     TensorView k;
     TensorView v;
   };

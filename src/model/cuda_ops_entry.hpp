@@ -13,7 +13,7 @@ namespace attune::model {
 
 /// Library and program are built together; the loader's ABI check (attune_backend_entry_v1) comes
 /// first.
-using CudaOpsFunction = void (*)(const DeviceInfo& device, DType dtype,
+using CudaOpsFunction = void (*)(const DeviceInfo& device, DType weights,
                                  Result<std::unique_ptr<Ops>>& made);
 inline constexpr const char* kCudaOpsSymbol = "attune_model_ops_v1";
 

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "model/attention_call.hpp"
+
 namespace attune::model {
 namespace {
 
@@ -40,6 +42,7 @@ void apply_qk_norm(Ops& ops, QkNorm kind, const Norm& norm, const TensorView& x,
 GqaMixer::GqaMixer(Loader& loader, int layer)
     : layer_(layer),
       group_(loader.attention_group(layer)),
+      dtype_(loader.spec(group_).q_dtype),
       config_(*loader.config().attention_of(layer)),
       rope_(loader.ropes().rope_index(config_.rope)),
       temperature_(loader.ropes().temperature_index(config_)) {
@@ -94,6 +97,14 @@ GqaMixer::Tensors GqaMixer::take(StepMemory& memory, std::int64_t num_tokens) co
     t.values = memory.take(DType::f32, {num_tokens, config_.num_kv_heads * config_.head_dim_vo});
   }
   t.o = memory.take(DType::f32, {num_tokens, output_->columns()});
+  const std::int64_t keys = config_.num_kv_heads;
+  t.q_narrow = take_narrow(memory, dtype_, num_tokens,
+                           static_cast<std::int64_t>(config_.num_qo_heads) * config_.head_dim_qk);
+  t.o_narrow = take_narrow(memory, dtype_, num_tokens, output_->columns());
+  if (writes_cache()) {
+    t.k_narrow = take_narrow(memory, dtype_, num_tokens, keys * config_.head_dim_qk);
+    t.v_narrow = take_narrow(memory, dtype_, num_tokens, keys * config_.head_dim_vo);
+  }
   return t;
 }
 
@@ -155,13 +166,19 @@ Status GqaMixer::forward(Step& step, const TensorView& x, const TensorView& out)
   }
 
   const TensorView o = heads(t.o, config_.head_dim_vo);
+  const TensorView attention_q = narrowed(ops, q, t.q_narrow);
+  const TensorView attention_o = narrow_output(o, t.o_narrow);
+  if (writes_cache()) {
+    k = narrowed(ops, k, t.k_narrow);
+    v = narrowed(ops, v, t.v_narrow);
+  }
   const GroupStep& group = step.input.groups[static_cast<std::size_t>(group_)];
   const bool cached = config_.kind != AttentionLayerKind::encoder;
   for (const AttentionPart& part : group.parts) {
     LayerCall call;
     call.layer = layer_;
-    call.q = rows(q, part.first_row, part.num_rows);
-    call.o = rows(o, part.first_row, part.num_rows);
+    call.q = rows(attention_q, part.first_row, part.num_rows);
+    call.o = rows(attention_o, part.first_row, part.num_rows);
     call.sinks = static_cast<const float*>(sinks_.data());
     if (writes_cache()) {
       call.k = rows(k, part.first_row, part.num_rows);
@@ -179,6 +196,7 @@ Status GqaMixer::forward(Step& step, const TensorView& x, const TensorView& out)
     if (Status s = part.backend->run(*part.plan, call, ops.stream()); !s.ok()) return s;
   }
 
+  widen_output(ops, o, t.o_narrow);
   if (config_.output_gate) {
     gate.data = static_cast<float*>(gate.data) + dim;
     gate.shape[2] = dim;

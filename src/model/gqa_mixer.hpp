@@ -23,6 +23,7 @@ class GqaMixer final : public LayerPart {
     TensorView qkv;     ///< [tokens, q | k | v]
     TensorView values;  ///< [tokens, v], where values are made from keys
     TensorView o;       ///< [tokens, num_qo_heads * head_dim_vo]
+    TensorView q_narrow, k_narrow, v_narrow, o_narrow;  ///< attention_call.hpp
   };
   [[nodiscard]] Tensors take(StepMemory& memory, std::int64_t num_tokens) const;
   [[nodiscard]] bool writes_cache() const { return kv_layer_ == layer_; }
@@ -30,6 +31,7 @@ class GqaMixer final : public LayerPart {
   int layer_;
   int kv_layer_;  ///< whose cache this layer reads: its own, or an earlier layer's
   int group_;
+  DType dtype_;  ///< of q, k, v and o as attention sees them
   AttentionConfig config_;
   int rope_;
   int temperature_;

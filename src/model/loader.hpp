@@ -56,6 +56,10 @@ class Loader {
   [[nodiscard]] int attention_group(int layer) const { return group_of(layer, false); }
   [[nodiscard]] int linear_group(int layer) const { return group_of(layer, true); }
 
+  [[nodiscard]] const AttentionSpec& spec(int group) const {
+    return groups_[static_cast<std::size_t>(group)].spec;
+  }
+
   [[nodiscard]] const std::string& root() const { return root_; }
   /// "model.layers.7.": every name of that layer begins so.
   [[nodiscard]] std::string layer(int index) const;

@@ -3,11 +3,14 @@
 #include <span>
 #include <string>
 
+#include "model/attention_call.hpp"
+
 namespace attune::model {
 
 MlaMixer::MlaMixer(Loader& loader, int layer)
     : layer_(layer),
       group_(loader.attention_group(layer)),
+      dtype_(loader.spec(group_).q_dtype),
       config_(*loader.config().attention_of(layer)) {
   rope_ = loader.ropes().rope_index(config_.rope);
   const std::string prefix = loader.layer(layer) + "self_attn.";
@@ -54,6 +57,9 @@ MlaMixer::Tensors MlaMixer::take(StepMemory& memory, std::int64_t n) const {
   t.absorbed = memory.take(DType::f32, {n, heads * width});
   t.u = memory.take(DType::f32, {n, heads * config_.kv_lora_rank});
   t.o = memory.take(DType::f32, {n, heads * config_.head_dim_vo});
+  t.q_narrow = take_narrow(memory, dtype_, n, heads * width);
+  t.k_narrow = take_narrow(memory, dtype_, n, width);
+  t.u_narrow = take_narrow(memory, dtype_, n, heads * config_.kv_lora_rank);
   if (gate_) t.gate = memory.take(DType::f32, {n, heads * config_.head_dim_vo});
   return t;
 }
@@ -96,9 +102,9 @@ void MlaMixer::project(Step& step, const TensorView& x, const Tensors& t) const 
 
 Status MlaMixer::attend(Step& step, const Tensors& t) const {
   const std::int64_t width = config_.kv_lora_rank + config_.qk_rope_head_dim;
-  const TensorView q = heads(t.absorbed, width);
-  const TensorView latent = heads(t.latent, width);
-  const TensorView u = heads(t.u, config_.kv_lora_rank);
+  const TensorView q = narrowed(step.ops, heads(t.absorbed, width), t.q_narrow);
+  const TensorView latent = narrowed(step.ops, heads(t.latent, width), t.k_narrow);
+  const TensorView u = narrow_output(heads(t.u, config_.kv_lora_rank), t.u_narrow);
   const GroupStep& group = step.input.groups[static_cast<std::size_t>(group_)];
   for (const AttentionPart& part : group.parts) {
     LayerCall call;
@@ -113,6 +119,7 @@ Status MlaMixer::attend(Step& step, const Tensors& t) const {
     if (Status s = part.backend->append_kv(call, step.ops.stream()); !s.ok()) return s;
     if (Status s = part.backend->run(*part.plan, call, step.ops.stream()); !s.ok()) return s;
   }
+  widen_output(step.ops, heads(t.u, config_.kv_lora_rank), t.u_narrow);
   return {};
 }
 

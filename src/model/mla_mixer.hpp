@@ -25,13 +25,14 @@ class MlaMixer final : public LayerPart {
 
  private:
   struct Tensors {
-    TensorView q_latent;  ///< [tokens, q_lora_rank]
-    TensorView q;         ///< [tokens, heads * (nope + rope)]
-    TensorView latent;    ///< [tokens, kv_lora_rank + rope]: what is cached
-    TensorView absorbed;  ///< [tokens, heads * (kv_lora_rank + rope)]
-    TensorView u;         ///< [tokens, heads * kv_lora_rank]
-    TensorView o;         ///< [tokens, heads * head_dim_vo]
-    TensorView gate;      ///< likewise, where the output is gated
+    TensorView q_latent;                      ///< [tokens, q_lora_rank]
+    TensorView q;                             ///< [tokens, heads * (nope + rope)]
+    TensorView latent;                        ///< [tokens, kv_lora_rank + rope]: what is cached
+    TensorView absorbed;                      ///< [tokens, heads * (kv_lora_rank + rope)]
+    TensorView u;                             ///< [tokens, heads * kv_lora_rank]
+    TensorView o;                             ///< [tokens, heads * head_dim_vo]
+    TensorView gate;                          ///< likewise, where the output is gated
+    TensorView q_narrow, k_narrow, u_narrow;  ///< attention_call.hpp
   };
   [[nodiscard]] Tensors take(StepMemory& memory, std::int64_t num_tokens) const;
   void load_expansion(Loader& loader, const std::string& name);
@@ -40,6 +41,7 @@ class MlaMixer final : public LayerPart {
 
   int layer_;
   int group_;
+  DType dtype_;  ///< of q, the latent and u as attention sees them
   int rope_;
   AttentionConfig config_;
   std::unique_ptr<Linear> q_a_;

@@ -100,9 +100,23 @@ Status Engine::allocate_cache() {
       }
     }
   }
-  Result<cache::KvStorage> storage = cache::KvStorage::make(layers);
+  const auto on_device = [&](std::size_t bytes) -> Result<std::shared_ptr<void>> {
+    Result<model::Buffer> buffer = ops_.allocate(bytes);
+    if (!buffer.ok()) return buffer.status();
+    const auto held = std::make_shared<model::Buffer>(std::move(*buffer));
+    return std::shared_ptr<void>(held, held->data());
+  };
+  Result<cache::KvStorage> storage = cache::KvStorage::make(layers, on_device);
   if (!storage.ok()) return storage.status();
   kv_.emplace(std::move(*storage));
+  if (ops_.device() != DeviceKind::cpu) {
+    const auto bytes = static_cast<std::size_t>(max_step_tokens(options_)) * sizeof(std::int64_t);
+    for (std::size_t c = 0; c < cache_groups_.size(); ++c) {
+      Result<model::Buffer> slots = ops_.allocate(bytes);
+      if (!slots.ok()) return slots.status();
+      device_slots_.push_back(std::move(*slots));
+    }
+  }
   statistics_.kv_bytes = kv_->num_bytes();
   return {};
 }
@@ -236,7 +250,17 @@ Status Engine::assign_states(std::span<const ScheduledRow> rows) {
   return {};
 }
 
+std::span<const std::int64_t> Engine::slots_on_device(std::size_t cache_group) const {
+  const std::span<const std::int64_t> slots = batch_.slot_mapping(cache_group);
+  if (device_slots_.empty()) return slots;
+  return {static_cast<const std::int64_t*>(device_slots_[cache_group].data()), slots.size()};
+}
+
 Status Engine::plan_step() {
+  for (std::size_t c = 0; c < device_slots_.size(); ++c) {
+    const std::span<const std::int64_t> slots = batch_.slot_mapping(c);
+    ops_.upload(device_slots_[c].data(), slots.data(), slots.size_bytes());
+  }
   for (std::size_t g = 0; g < plans_.size(); ++g) {
     parts_[g].clear();
     for (const PhaseBatch& phase : batch_.phases()) {
@@ -253,7 +277,7 @@ Status Engine::plan_step() {
     const int cache_group = cache_group_of_[g];
     group_steps_[g] = {.parts = parts_[g], .slot_mapping = {}};
     if (cache_group >= 0)
-      group_steps_[g].slot_mapping = batch_.slot_mapping(static_cast<std::size_t>(cache_group));
+      group_steps_[g].slot_mapping = slots_on_device(static_cast<std::size_t>(cache_group));
   }
   return {};
 }

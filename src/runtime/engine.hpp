@@ -111,6 +111,7 @@ class Engine {
   Status assign_states(std::span<const ScheduledRow> rows);
   void release_state(Request& request);
   Status plan_step();
+  [[nodiscard]] std::span<const std::int64_t> slots_on_device(std::size_t cache_group) const;
   Result<std::int32_t> next_token(const Request& request, std::span<const float> logits);
   Status choose_token(const ScheduledRow& row, std::span<const float> logits,
                       std::vector<Event>& events);
@@ -125,6 +126,8 @@ class Engine {
   std::vector<int> cache_group_of_;  ///< by attention group; -1 = keeps no keys
   std::vector<PagePool> pools_;
   std::optional<cache::KvStorage> kv_;
+  std::vector<model::Buffer>
+      device_slots_;  ///< by cache group: slot_mapping, where memory is not the host's
   std::optional<cache::StatePool> states_;  ///< of linear layers; none without them
   std::optional<Scheduler> scheduler_;
   std::vector<std::array<PlanSlot, 2>> plans_;  ///< by attention group, then phase

@@ -5,16 +5,14 @@
 #include <chrono>
 #include <utility>
 
+#include "model/device_ops.hpp"
+
 namespace attune::runtime {
 
 Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
                                                const MakeBackends& make_backends,
                                                const SessionOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  if (options.device.kind != DeviceKind::cpu) {
-    return unsupported("models run on cpu in this build, asked for " +
-                       std::string(name(options.device.kind)));
-  }
   std::unique_ptr<Session> session(new Session);
   session->checkpoint_ = std::move(checkpoint);
   const model::ModelConfig& config = session->checkpoint_.config;
@@ -28,9 +26,10 @@ Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
   Result<BackendSet> backends = make_backends(config, *session->threads_);
   if (!backends.ok()) return backends.status();
 
-  auto ops = model::make_cpu_ops(*session->threads_, {.weights = options.weights,
-                                                      .isa = options.device.isa,
-                                                      .batch_invariant = options.batch_invariant});
+  auto ops = model::make_device_ops(options.device, *session->threads_,
+                                    {.weights = options.weights,
+                                     .isa = options.device.isa,
+                                     .batch_invariant = options.batch_invariant});
   if (!ops.ok()) return ops.status();
   session->ops_ = std::move(*ops);
   auto model = model::Model::make(config, backends->attention, *session->checkpoint_.weights,

@@ -175,14 +175,14 @@ class CudaExperts final : public Experts {
 
 class CudaOps final : public Ops {
  public:
-  CudaOps(DType dtype, std::unique_ptr<Products> products, cudaStream_t stream)
-      : dtype_(dtype), products_(std::move(products)), stream_(stream) {}
+  CudaOps(DType weights, std::unique_ptr<Products> products, cudaStream_t stream)
+      : weights_(weights), products_(std::move(products)), stream_(stream) {}
   ~CudaOps() override { (void)cudaStreamDestroy(stream_); }
   CudaOps(const CudaOps&) = delete;
   CudaOps& operator=(const CudaOps&) = delete;
 
   [[nodiscard]] DeviceKind device() const override { return DeviceKind::cuda; }
-  [[nodiscard]] DType activation_dtype() const override { return dtype_; }
+  [[nodiscard]] DType activation_dtype() const override { return DType::f32; }
   [[nodiscard]] Stream stream() const override { return {stream_}; }
 
   Result<Buffer> allocate(std::size_t bytes) override {
@@ -212,12 +212,12 @@ class CudaOps final : public Ops {
   }
 
   Result<std::unique_ptr<Linear>> make_linear(const LinearParts& parts) override {
-    Result<std::unique_ptr<CudaLinear>> made = CudaLinear::make({&parts, 1}, dtype_);
+    Result<std::unique_ptr<CudaLinear>> made = CudaLinear::make({&parts, 1}, weights_);
     if (!made.ok()) return made.status();
     return std::unique_ptr<Linear>(std::move(*made));
   }
   Result<std::unique_ptr<Experts>> make_experts(const ExpertParts& parts) override {
-    Result<std::unique_ptr<CudaExperts>> made = CudaExperts::make(parts, dtype_);
+    Result<std::unique_ptr<CudaExperts>> made = CudaExperts::make(parts, weights_);
     if (!made.ok()) return made.status();
     return std::unique_ptr<Experts>(std::move(*made));
   }
@@ -239,18 +239,19 @@ class CudaOps final : public Ops {
   void linear(const Linear& w, const TensorView& x, const TensorView& y, bool accumulate) override {
     if (!failure_.ok()) return;
     const auto& matrix = static_cast<const CudaLinear&>(w);
-    require(x.dtype == dtype_, "x is of the activations' dtype");
     require(x.shape[1] == w.columns() && y.shape[1] == w.rows() && x.shape[0] == y.shape[0],
             "x is [tokens, columns], y is [tokens, rows]");
-    keep(products_->multiply({.x = x.data,
+    const TensorView input = x.dtype == weights_ ? x : rounded(x);
+    if (!failure_.ok()) return;
+    keep(products_->multiply({.x = input.data,
                               .w = matrix.numbers(),
                               .y = y.data,
                               .m = x.shape[0],
                               .n = w.rows(),
                               .k = w.columns(),
-                              .x_row = x.stride[0],
+                              .x_row = input.stride[0],
                               .y_row = y.stride[0],
-                              .dtype = dtype_,
+                              .dtype = weights_,
                               .y_dtype = y.dtype,
                               .accumulate = accumulate},
                              stream_));
@@ -262,7 +263,7 @@ class CudaOps final : public Ops {
                  const TensorView& out) override {
     const auto& matrix = static_cast<const CudaLinear&>(table);
     const ops::Rows from{.data = matrix.numbers(),
-                         .dtype = dtype_,
+                         .dtype = weights_,
                          .tokens = matrix.rows(),
                          .width = matrix.columns(),
                          .token_stride = matrix.columns()};
@@ -298,14 +299,7 @@ class CudaOps final : public Ops {
     const auto pairs = static_cast<std::size_t>(x.shape[0] * ids.shape[1]);
     const std::size_t bytes =
         pairs * 3 * static_cast<std::size_t>(e.weights().intermediate) * sizeof(float);
-    if (bytes > expert_workspace_.bytes()) {
-      // Grows until the largest step has been seen; a captured graph is warmed up first.
-      Result<Memory> grown = Memory::allocate(MemoryKind::device, bytes);
-      if (!grown.ok()) return keep(grown.status());
-      keep(device::cuda::status_of(cudaStreamSynchronize(stream_),
-                                   "growing the experts' workspace"));
-      expert_workspace_ = std::move(*grown);
-    }
+    if (!grow(expert_workspace_, bytes)) return;
     launch("experts", [&] {
       ops::experts(e.weights(), rows_of(x), ids.as<std::int32_t>(), weights.as<float>(),
                    ids.shape[1], scale_input, static_cast<float*>(expert_workspace_.data()),
@@ -376,6 +370,27 @@ class CudaOps final : public Ops {
   }
 
  private:
+  /// Grows until the largest step has been seen; a captured graph is warmed up first.
+  bool grow(Memory& memory, std::size_t bytes) {
+    if (bytes <= memory.bytes()) return true;
+    Result<Memory> grown = Memory::allocate(MemoryKind::device, bytes);
+    if (!grown.ok()) {
+      keep(grown.status());
+      return false;
+    }
+    keep(device::cuda::status_of(cudaStreamSynchronize(stream_), "growing a workspace"));
+    memory = std::move(*grown);
+    return failure_.ok();
+  }
+  /// x in the weights' dtype, in memory that the next product may overwrite.
+  TensorView rounded(const TensorView& x) {
+    TensorView out = TensorView::dense(nullptr, weights_, {x.shape[0], x.shape[1]});
+    if (!grow(product_input_, static_cast<std::size_t>(out.num_elements()) * size_of(weights_)))
+      return out;
+    out.data = product_input_.data();
+    launch("convert", [&] { ops::convert(rows_of(x), rows_of(out), stream_); });
+    return out;
+  }
   static kernels::ops::ExpertScore score_of(RouterScore score) {
     switch (score) {
       case RouterScore::softmax: return kernels::ops::ExpertScore::softmax;
@@ -401,18 +416,19 @@ class CudaOps final : public Ops {
     keep(device::cuda::launch_status(kernel));
   }
 
-  DType dtype_;
+  DType weights_;
   std::unique_ptr<Products> products_;
   cudaStream_t stream_;
   Memory expert_workspace_;
+  Memory product_input_;
   Status failure_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Ops>> make_cuda_ops(const DeviceInfo& device, DType dtype) {
-  if (dtype != DType::bf16 && dtype != DType::f32)
-    return unsupported(base::join("the model runs on a GPU in bf16 or fp32, not in ", name(dtype)));
+Result<std::unique_ptr<Ops>> make_cuda_ops(const DeviceInfo& device, DType weights) {
+  if (weights != DType::bf16 && weights != DType::f32)
+    return unsupported(base::join("weights on a GPU are bf16 or fp32, not ", name(weights)));
   if (Status s = device::cuda::status_of(cudaSetDevice(device.index), "cudaSetDevice"); !s.ok())
     return s;
   Result<std::unique_ptr<Products>> products = Products::make();
@@ -422,7 +438,7 @@ Result<std::unique_ptr<Ops>> make_cuda_ops(const DeviceInfo& device, DType dtype
                                          "cudaStreamCreate");
       !s.ok())
     return s;
-  return std::unique_ptr<Ops>(std::make_unique<CudaOps>(dtype, std::move(*products), stream));
+  return std::unique_ptr<Ops>(std::make_unique<CudaOps>(weights, std::move(*products), stream));
 }
 
 }  // namespace attune::model::cuda

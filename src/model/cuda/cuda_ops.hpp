@@ -12,7 +12,8 @@
 
 namespace attune::model::cuda {
 
-/// Weights and activations are of `dtype`: bf16, or fp32 for exact comparisons (no TF32).
-Result<std::unique_ptr<Ops>> make_cuda_ops(const DeviceInfo& device, DType dtype);
+/// Activations are fp32, weights of `weights`: bf16 (inputs of products are rounded to it), or fp32
+/// for exact comparisons (no TF32).
+Result<std::unique_ptr<Ops>> make_cuda_ops(const DeviceInfo& device, DType weights);
 
 }  // namespace attune::model::cuda
