@@ -34,7 +34,8 @@ PUBLIC = {
     "linear_state": "attention", "validate": "attention", "registry": "registry", "cache": "cache", "attune": "cli",
 }
 # Kernels see plain structs only: these headers of `attention`, and nothing else of it.
-KERNEL_HEADERS = {"attention/paged_kv.hpp", "attention/mask.hpp", "attention/lse.hpp"}
+KERNEL_HEADERS = {"attention/paged_kv.hpp", "attention/mask.hpp", "attention/lse.hpp", "attention/work_list.hpp",
+                  "attention/prefill_list.hpp"}
 KERNEL_PUBLIC = {"fixed_list", "tensor"}
 KERNEL_TENSOR = {"tensor/narrow_float.hpp"}
 

@@ -1,0 +1,221 @@
+// How decode work is cut, as planner and kernel share it (layer attention; a kernel may include
+// it).
+//
+// A row is one request and one unit of KV heads; it is `tiles` KV tiles long. Requests are cut into
+// chunks, the same for all units, so an item of work is (chunk, unit): item = chunk * units + unit.
+// CTAs take items in order: the first two by their own number, later ones from a counter, because
+// SMs do not read memory equally fast (on an H200 the fastest tenth finishes equal shares in three
+// quarters of the time of the slowest). Chunks therefore come in levels, each of half the size of
+// the one before and with half of the work that is left: factoring (Hummel, Schonberg and Flynn,
+// CACM 1992). Where a request is cut, its parts meet in the workspace and the last to arrive joins
+// them in order: who computed a part changes no bit.
+#pragma once
+
+#include <cstdint>
+
+namespace attune::attention {
+
+/// One decode request as the kernel reads it; token numbers count from the page table's first slot.
+struct DecodeRequest {
+  std::int32_t q_row = 0;        ///< row of q, o and lse
+  std::int32_t entry_begin = 0;  ///< its first entry in kv_indices (ragged: its first token)
+  std::int32_t kv_begin = 0;     ///< visible keys: [kv_begin, kv_end)
+  std::int32_t kv_end = 0;
+  std::int32_t query_pos = 0;  ///< of the query, counted as the tokens are
+  float temperature = 1.0f;    ///< factor of the logits (AttentionSpec::xai_temperature_len)
+};
+
+/// Tiles of a row, counted from the one that holds kv_begin: tiles start at multiples of their
+/// length. An empty row still has one.
+[[nodiscard]] constexpr std::int32_t tiles_of(const DecodeRequest& r, std::int32_t tile) {
+  const std::int32_t n = (r.kv_end + tile - 1) / tile - r.kv_begin / tile;
+  return n < 1 ? 1 : n;
+}
+
+struct DecodeChunk {
+  DecodeRequest request;
+  std::int32_t tile_begin = 0;
+  std::int32_t tile_end = 0;
+  std::int32_t part = 0;   ///< which of the request's parts this is
+  std::int32_t parts = 1;  ///< 1: the whole request
+  std::int32_t first_place =
+      0;  ///< part i of unit u is kept at place (first_place + i) * units + u
+  std::int32_t reserved = 0;
+};
+static_assert(sizeof(DecodeChunk) == 48, "three vector loads");
+
+/// In front of the chunks.
+struct DecodeWork {
+  std::int32_t num_chunks = 0;
+  std::int32_t num_items = 0;
+  std::int32_t reserved[2] = {0, 0};
+};
+
+struct CutRule {
+  std::int32_t workers = 1;  ///< CTAs
+  std::int32_t units = 1;
+  std::int32_t max_chunks = 0;
+  std::int32_t max_parts = 0;   ///< places in the workspace, in chunks
+  std::int32_t min_tiles = 1;   ///< shorter chunks cost more than they balance
+  std::int32_t even_tiles = 0;  ///< up to this share a worker, every worker gets one equal chunk …
+  std::int32_t least_even_tiles = 1;  ///< … but none shorter than this
+};
+
+/// Where the cutting of one request stands; the caller keeps one a request.
+struct CutState {
+  std::int32_t tiles = 0;
+  std::int32_t level =
+      0;                ///< of a short request; kAllLevels: a long one has a share in every level
+  std::int32_t at = 0;  ///< tiles cut so far
+  std::int32_t part = 0;
+  std::int32_t parts = 0;
+  std::int32_t first_place = 0;
+};
+inline constexpr std::int32_t kAllLevels = -1;
+
+/// The sizes in force for one batch.
+struct CutLevels {
+  std::int32_t count = 1;
+  std::int64_t size = 1;  ///< of level 0, in tiles
+  bool even = false;      ///< equal chunks, no more than size
+  std::int64_t total = 0;
+};
+
+/// Pieces of one request at one level: `count` of them, together `tiles` long.
+struct CutPieces {
+  std::int32_t count = 0;
+  std::int32_t tiles = 0;
+};
+
+namespace detail {
+
+[[nodiscard]] constexpr std::int32_t rounded(std::int64_t tiles, std::int64_t size) {
+  const std::int64_t n = (tiles + size / 2) / size;
+  return static_cast<std::int32_t>(n < 1 ? 1 : n);
+}
+
+/// The level a request belongs to: a short one that of its place in the work, `left` tiles before
+/// the end.
+[[nodiscard]] constexpr std::int32_t level_of(const CutLevels& levels, std::int32_t tiles,
+                                              std::int64_t left) {
+  if (levels.even) return 0;
+  if (tiles > levels.size + levels.size / 2) return kAllLevels;
+  std::int32_t level = 0;
+  while (level + 1 < levels.count && left <= levels.total >> (level + 1)) ++level;
+  return level;
+}
+
+[[nodiscard]] constexpr CutPieces pieces_at(const CutLevels& levels, std::int32_t level,
+                                            const CutState& s) {
+  if (s.level != kAllLevels && s.level != level) return {};
+  const std::int64_t size = levels.size >> level;
+  if (levels.even) return {static_cast<std::int32_t>((s.tiles + size - 1) / size), s.tiles};
+  if (s.level == level) return {rounded(s.tiles, size), s.tiles};
+  const std::int32_t rest = s.tiles - s.at;
+  if (rest == 0) return {};
+  const bool last = level + 1 == levels.count;
+  const std::int32_t count = rounded(last ? rest : rest / 2, size);
+  if (last || count * size >= rest) return {rounded(rest, size), rest};
+  return {count, static_cast<std::int32_t>(count * size)};
+}
+
+template <class Tiles>
+constexpr std::int64_t count_even(std::int32_t num_requests, Tiles tiles, std::int64_t size) {
+  std::int64_t n = 0;
+  for (std::int32_t r = 0; r < num_requests; ++r) n += (tiles(r) + size - 1) / size;
+  return n;
+}
+
+}  // namespace detail
+
+/// Cuts `num_requests` requests: `request(r)` gives one, `state(r)` its CutState, `emit(index,
+/// chunk)` takes a chunk. Runs on the host and, for plans made on the device, in one thread there.
+/// O(requests * levels + chunks).
+template <class Request, class State, class Emit>
+constexpr DecodeWork cut_requests(const CutRule& rule, std::int32_t tile, std::int32_t num_requests,
+                                  Request request, State state, Emit emit) {
+  const auto tiles = [&](std::int32_t r) { return state(r).tiles; };
+  CutLevels levels;
+  for (std::int32_t r = 0; r < num_requests; ++r) {
+    state(r).tiles = tiles_of(request(r), tile);
+    levels.total += state(r).tiles;
+  }
+  const std::int64_t share = (levels.total * rule.units + rule.workers - 1) / rule.workers;
+  const std::int64_t least = rule.min_tiles < 1 ? 1 : rule.min_tiles;
+
+  const std::int64_t wanted = rule.workers / rule.units;
+  if (share <= rule.even_tiles && num_requests < wanted) {
+    // The least size that makes no more chunks than there are workers.
+    std::int64_t low = share > rule.least_even_tiles ? share : rule.least_even_tiles;
+    if (low < 1) low = 1;
+    std::int64_t high = levels.total > low ? levels.total : low;
+    while (low < high) {
+      const std::int64_t middle = (low + high) / 2;
+      if (detail::count_even(num_requests, tiles, middle) <= wanted)
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    levels.even = true;
+    levels.size = low;
+  } else {
+    levels.size = share / 2 > least ? share / 2 : least;
+    while (levels.count < 16 && (levels.size >> levels.count) >= least) ++levels.count;
+  }
+
+  // Count first: parts must know how many they are, and their places must suffice. Fewer levels
+  // make fewer parts.
+  for (; levels.count >= 0; --levels.count) {
+    std::int64_t left = levels.total;
+    std::int64_t places = 0;
+    for (std::int32_t r = 0; r < num_requests; ++r) {
+      CutState s;
+      s.tiles = tiles(r);
+      s.level = detail::level_of(levels, s.tiles, left);
+      const std::int32_t first = s.level == kAllLevels ? 0 : s.level;
+      for (std::int32_t level = first; level < levels.count; ++level) {
+        const CutPieces pieces = detail::pieces_at(levels, level, s);
+        s.parts += pieces.count;
+        s.at += pieces.tiles;
+        if (s.level == level) break;
+      }
+      if (s.parts == 0) s.parts = 1;  // no levels: everything stays whole
+      s.first_place = static_cast<std::int32_t>(places);
+      if (s.parts > 1) places += s.parts;
+      s.at = 0;
+      left -= s.tiles;
+      state(r) = s;
+    }
+    if (places <= rule.max_parts) break;
+    if (levels.even) levels.count = 1;  // one level or none
+  }
+
+  DecodeWork work;
+  const std::int32_t passes = levels.count > 0 ? levels.count : 1;
+  for (std::int32_t level = 0; level < passes; ++level) {
+    for (std::int32_t r = 0; r < num_requests; ++r) {
+      CutState& s = state(r);
+      const CutPieces pieces =
+          levels.count > 0 ? detail::pieces_at(levels, level, s) : CutPieces{1, s.tiles};
+      if (pieces.count == 0) continue;
+      const DecodeRequest& now = request(r);
+      for (std::int32_t i = 0; i < pieces.count; ++i) {
+        DecodeChunk chunk;
+        chunk.request = now;
+        chunk.tile_begin = s.at + static_cast<std::int32_t>(
+                                      static_cast<std::int64_t>(pieces.tiles) * i / pieces.count);
+        chunk.tile_end = s.at + static_cast<std::int32_t>(static_cast<std::int64_t>(pieces.tiles) *
+                                                          (i + 1) / pieces.count);
+        chunk.part = s.part++;
+        chunk.parts = s.parts;
+        chunk.first_place = s.first_place;
+        emit(work.num_chunks++, chunk);
+      }
+      s.at += pieces.tiles;
+    }
+  }
+  work.num_items = work.num_chunks * rule.units;
+  return work;
+}
+
+}  // namespace attune::attention

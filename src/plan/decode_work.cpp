@@ -1,0 +1,61 @@
+#include "plan/decode_work.hpp"
+
+#include <cmath>
+
+#include "base/math.hpp"
+
+namespace attune::plan {
+
+DecodeShape decode_shape(int num_kv_heads, int gqa_group_size, int rows_per_block,
+                         int heads_per_cta) {
+  DecodeShape shape;
+  shape.row_blocks = base::ceil_div(gqa_group_size, rows_per_block);
+  const int heads = num_kv_heads * shape.row_blocks;
+  while (2 * shape.heads_per_cta <= heads_per_cta && heads % (2 * shape.heads_per_cta) == 0)
+    shape.heads_per_cta *= 2;
+  shape.units = heads / shape.heads_per_cta;
+  return shape;
+}
+
+void list_decode_work(const BatchView& batch, const DecodeRules& rules,
+                      const attention::CutRule& rule, std::int32_t tile, DecodeList& list) {
+  list.requests.clear();
+  const std::int64_t num_requests = batch.batch_size();
+  for (std::int64_t i = 0; i < num_requests; ++i) {
+    if (batch.qo_len(i) != 1) continue;
+    const auto n = static_cast<std::size_t>(i);
+    const std::int64_t kv_len = batch.kv_len(i);
+    const std::int64_t first = batch.first_kv_position(i);
+    const std::int64_t position = first + kv_len - 1;
+    const attention::KeyRange keys =
+        attention::visible_range(rules.mask, position, first, first + kv_len);
+    attention::DecodeRequest request;
+    request.q_row = batch.qo_indptr[n];
+    request.entry_begin = batch.kv_indptr[n];
+    request.kv_begin = static_cast<std::int32_t>(keys.begin - first);
+    request.kv_end = static_cast<std::int32_t>(keys.end - first);
+    request.query_pos = static_cast<std::int32_t>(kv_len - 1);
+    if (rules.xai_temperature_len > 0 && position > rules.xai_temperature_len) {
+      request.temperature =
+          static_cast<float>(std::log2(static_cast<double>(position)) /
+                             std::log2(static_cast<double>(rules.xai_temperature_len)));
+    }
+    list.requests.push_back(request);
+  }
+  if (list.chunks.size() < static_cast<std::size_t>(rule.max_chunks))
+    list.chunks.resize(static_cast<std::size_t>(rule.max_chunks));
+  list.states.resize(list.requests.size());
+  list.work = attention::cut_requests(
+      rule, tile, static_cast<std::int32_t>(list.requests.size()),
+      [&](std::int32_t r) -> const attention::DecodeRequest& {
+        return list.requests[static_cast<std::size_t>(r)];
+      },
+      [&](std::int32_t r) -> attention::CutState& {
+        return list.states[static_cast<std::size_t>(r)];
+      },
+      [&](std::int32_t at, const attention::DecodeChunk& chunk) {
+        list.chunks[static_cast<std::size_t>(at)] = chunk;
+      });
+}
+
+}  // namespace attune::plan

@@ -1,0 +1,102 @@
+#include "plan/prefill_work.hpp"
+
+#include <algorithm>
+
+#include "base/math.hpp"
+
+namespace attune::plan {
+namespace {
+
+/// Parts are worth their joining from this many key tiles on.
+constexpr std::int32_t kLeastTiles = 4;
+
+attention::PrefillItem block_of(const BatchView& batch, const attention::MaskRule& rule,
+                                const PrefillShape& shape, std::int64_t request,
+                                std::int32_t row_begin) {
+  const auto n = static_cast<std::size_t>(request);
+  attention::PrefillItem item;
+  item.q_row = batch.qo_indptr[n];
+  item.qo_len = static_cast<std::int32_t>(batch.qo_len(request));
+  item.kv_len = static_cast<std::int32_t>(batch.kv_len(request));
+  item.entry_begin = batch.kv_indptr[n];
+  item.row_begin = row_begin;
+  item.first_position = batch.first_kv_position(request);
+  if (!batch.custom_mask_indptr.empty()) item.mask_begin = batch.custom_mask_indptr[n];
+
+  // Visible ranges move forward with the query: the block's is from its first row's to its last's.
+  const std::int32_t last_row =
+      std::min(row_begin + shape.rows, item.qo_len * shape.gqa_group_size) - 1;
+  const std::int64_t end = item.first_position + item.kv_len;
+  const std::int64_t position = end - item.qo_len;
+  const attention::KeyRange first = attention::visible_range(
+      rule, position + row_begin / shape.gqa_group_size, item.first_position, end);
+  const attention::KeyRange last = attention::visible_range(
+      rule, position + last_row / shape.gqa_group_size, item.first_position, end);
+  const auto begin_key = static_cast<std::int32_t>(first.begin - item.first_position);
+  const auto end_key = static_cast<std::int32_t>(last.end - item.first_position);
+  if (end_key > begin_key) {
+    item.kv_begin = begin_key / shape.key_tile * shape.key_tile;
+    item.kv_end = end_key;
+  }
+  return item;
+}
+
+}  // namespace
+
+std::int64_t max_prefill_items(const PrefillShape& shape, const BatchBounds& bounds) {
+  return base::ceil_div<std::int64_t>(bounds.max_qo_tokens * shape.gqa_group_size, shape.rows) +
+         bounds.max_batch + shape.max_parts;
+}
+
+void list_prefill_work(const BatchView& batch, const attention::MaskRule& rule,
+                       const PrefillShape& shape, PrefillList& list) {
+  list.items.clear();
+  std::int64_t tiles = 0;
+  const auto tiles_of = [&](const attention::PrefillItem& item) {
+    return base::ceil_div(item.kv_end - item.kv_begin, shape.key_tile);
+  };
+  for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
+    if (batch.qo_len(i) == 1 && !shape.decodes_too) continue;
+    const std::int64_t rows = batch.qo_len(i) * shape.gqa_group_size;
+    for (std::int64_t row = 0; row < rows; row += shape.rows) {
+      list.items.push_back(block_of(batch, rule, shape, i, static_cast<std::int32_t>(row)));
+      tiles += tiles_of(list.items.back());
+    }
+  }
+
+  const auto blocks = static_cast<std::int64_t>(list.items.size());
+  const std::int64_t size = std::max<std::int64_t>(
+      kLeastTiles, base::ceil_div<std::int64_t>(tiles * shape.num_kv_heads, shape.workers));
+  if (blocks * shape.num_kv_heads < shape.workers) {
+    std::int32_t places = 0;
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      const attention::PrefillItem whole = list.items[static_cast<std::size_t>(b)];
+      const std::int32_t all = tiles_of(whole);
+      const auto parts = static_cast<std::int32_t>(base::ceil_div<std::int64_t>(all, size));
+      if (parts < 2 || places + parts > shape.max_parts) continue;
+      for (std::int32_t part = 0; part < parts; ++part) {
+        const auto edge = [&](std::int32_t k) {
+          const auto tile = static_cast<std::int32_t>(static_cast<std::int64_t>(all) * k / parts);
+          return std::min(whole.kv_end, whole.kv_begin + tile * shape.key_tile);
+        };
+        attention::PrefillItem item = whole;
+        item.kv_begin = edge(part);
+        item.kv_end = edge(part + 1);
+        item.part = part;
+        item.parts = parts;
+        item.first_place = places;
+        if (part == 0)
+          list.items[static_cast<std::size_t>(b)] = item;
+        else
+          list.items.push_back(item);
+      }
+      places += parts;
+    }
+  }
+  std::stable_sort(list.items.begin(), list.items.end(), [&](const auto& a, const auto& b) {
+    return a.kv_end - a.kv_begin > b.kv_end - b.kv_begin;
+  });
+  list.work.num_items = static_cast<std::int32_t>(list.items.size());
+}
+
+}  // namespace attune::plan
