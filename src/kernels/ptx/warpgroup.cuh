@@ -37,12 +37,16 @@ __device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&from)[
 }
 
 /// Programmatic dependent launch: wait for the kernels before this one in the stream to have
-/// finished (or released); let the next one start.
+/// finished (or released); let the next one start. Older cards have neither, and need neither.
 __device__ __forceinline__ void dependency_wait() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 __device__ __forceinline__ void dependency_release() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 /// 2^x on the special function unit; 2^-inf = 0.

@@ -1,0 +1,71 @@
+#include "kernels/paged_decode/sm80/launch.hpp"
+
+#include <string>
+
+#include <cuda_runtime.h>
+
+#include "kernels/paged_decode/sm80/instance.cuh"
+
+namespace attune::kernels::paged_decode::sm80 {
+namespace {
+
+std::string name_of(const Instance& i) {
+  return "paged_decode " + std::string(name(i.kv_dtype)) + " head dims " +
+         std::to_string(i.head_dim_qk) + "/" + std::to_string(i.head_dim_vo);
+}
+
+Status failed(cudaError_t error, const Instance& instance) {
+  return {StatusCode::device_error, name_of(instance) + ": " + cudaGetErrorString(error) + " (" +
+                                        cudaGetErrorName(error) + ")"};
+}
+
+std::span<const Instance> instances_of(DType kv_dtype) {
+  std::size_t count = 0;
+  const Instance* rows = nullptr;
+  if (kv_dtype == DType::bf16) rows = instances_bf16(count);
+  if (kv_dtype == DType::f16) rows = instances_f16(count);
+  if (kv_dtype == DType::fp8_e4m3) rows = instances_e4m3(count);
+  if (kv_dtype == DType::fp8_e5m2) rows = instances_e5m2(count);
+  return {rows, count};
+}
+
+}  // namespace
+
+const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo, int gqa_group_size,
+                     int shared_per_sm) {
+  const Instance* best = nullptr;
+  for (const Instance& i : instances_of(kv_dtype)) {
+    if (i.head_dim_qk != head_dim_qk || i.head_dim_vo != head_dim_vo) continue;
+    if (i.stages(shared_per_sm) < 2) continue;
+    const bool enough = best != nullptr && best->rows >= gqa_group_size;
+    if (best == nullptr ||
+        (enough ? i.rows < best->rows && i.rows >= gqa_group_size : i.rows > best->rows))
+      best = &i;
+  }
+  return best;
+}
+
+Result<int> prepare(const Instance& instance, int shared_per_sm) {
+  const int bytes = instance.shared_bytes(shared_per_sm);
+  const cudaError_t error =
+      cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error == cudaSuccess) return bytes;
+  (void)cudaGetLastError();
+  return failed(error, instance);
+}
+
+Status launch(const Instance& instance, const Params& params, int grid, int shared_bytes,
+              cudaStream_t stream) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(grid);
+  config.blockDim = static_cast<unsigned>(32 * instance.warps);
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = stream;
+  void* arguments[] = {const_cast<Params*>(&params)};
+  const cudaError_t error = cudaLaunchKernelExC(&config, instance.kernel, arguments);
+  if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();
+  return failed(error, instance);
+}
+
+}  // namespace attune::kernels::paged_decode::sm80

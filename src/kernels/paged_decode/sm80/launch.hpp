@@ -1,0 +1,42 @@
+// The host's side of the CUDA decode kernels: which exist, and how one is started (layer kernels).
+#pragma once
+
+#include <span>
+
+#include <cuda_runtime_api.h>
+
+#include <attune/status.hpp>
+#include <attune/tensor.hpp>
+
+#include "kernels/paged_decode/sm80/params.hpp"
+
+namespace attune::kernels::paged_decode::sm80 {
+
+/// One compiled kernel.
+struct Instance {
+  DType kv_dtype = DType::bf16;
+  int head_dim_qk = 0;
+  int head_dim_vo = 0;
+  int rows = 8;  ///< query heads of one KV head that a warp works on together
+  int tile = 16;
+  int warps = 8;
+  int ctas_per_sm = 1;
+  int (*stages)(int shared_per_sm) = nullptr;  ///< of a warp's ring; below two it does not run
+  int (*shared_bytes)(int shared_per_sm) = nullptr;
+  const void* kernel = nullptr;
+};
+
+/// The kernel for a dtype and head dims on a card: of those with rows for the whole GQA group the
+/// narrowest, else the widest. nullptr: none was compiled, or none fits.
+[[nodiscard]] const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo,
+                                   int gqa_group_size, int shared_per_sm);
+
+/// Raises the kernel's shared-memory limit; the answer is the bytes to launch with. Once per
+/// backend.
+[[nodiscard]] Result<int> prepare(const Instance& instance, int shared_per_sm);
+
+/// Nothing waits, nothing is allocated. `grid` is what the plan counted on.
+[[nodiscard]] Status launch(const Instance& instance, const Params& params, int grid,
+                            int shared_bytes, cudaStream_t stream);
+
+}  // namespace attune::kernels::paged_decode::sm80

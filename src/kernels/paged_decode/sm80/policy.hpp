@@ -1,0 +1,57 @@
+// Tile sizes of the CUDA decode kernels: planner and kernel read the same constants.
+#pragma once
+
+namespace attune::kernels::paged_decode::sm80 {
+
+/// KvBytes: of one stored element. RowTiles: query heads of one KV head, in eights.
+template <int DimQk, int DimVo, int KvBytes, int RowTiles, int Warps, int CtasPerSm, int Tile>
+struct Policy {
+  static constexpr int kDimQk = DimQk;
+  static constexpr int kDimVo = DimVo;
+  static constexpr int kKvBytes = KvBytes;
+  static constexpr int kRowTiles = RowTiles;
+  static constexpr int kRows = 8 * RowTiles;
+  static constexpr int kWarps = Warps;
+  static constexpr int kThreads = 32 * Warps;
+  static constexpr int kCtasPerSm = CtasPerSm;
+
+  /// Tokens of a tile: what one warp loads and consumes at a time, about 8 KiB. Tiles start at
+  /// multiples of it.
+  static constexpr int kTile = Tile;
+  static_assert(Tile % 16 == 0, "the product takes sixteen tokens at a time");
+
+  // Rows of shared memory start an odd number of 16-byte units apart: ldmatrix meets no bank twice.
+  static constexpr int padded(int bytes) { return (bytes / 16 | 1) * 16; }
+  static constexpr int kKeyBytes = DimQk * KvBytes;
+  static constexpr int kValueBytes = DimVo * KvBytes;
+  static constexpr int kKeyStride = padded(kKeyBytes);
+  static constexpr int kValueStride = padded(kValueBytes);
+  static constexpr int kStageBytes = Tile * (kKeyStride + kValueStride);
+  static constexpr int kQueryStride = padded(DimQk * 2);
+  static constexpr int kQueryBytes = kRows * kQueryStride;
+
+  /// Floats from one head's outputs to the next's while warps are joined (see output_place).
+  static constexpr int kOutputStride = (DimVo + 31) / 32 * 32;
+  static_assert(kRows * kOutputStride * 4 <= kStageBytes, "a stage holds one warp's outputs");
+
+  static constexpr int kStateBytes =  ///< DecodeKernel's members beside the rings
+      Warps * (kQueryBytes + kRows * 8 + 4) + 16;
+
+  /// Stages of a ring on a card with so much shared memory a SM; less than two do not fit.
+  static constexpr int stages(int shared_per_sm) {
+    const int fit = (shared_per_sm / CtasPerSm - 1024 - kStateBytes) / (Warps * kStageBytes);
+    return fit < 8 ? fit : 8;
+  }
+  static constexpr int shared_bytes(int shared_per_sm) {
+    return Warps * stages(shared_per_sm) * kStageBytes + kStateBytes;
+  }
+  // Device code is compiled for each architecture, and knows its card's shared memory.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  static constexpr int kStages = stages(164 * 1024);
+#else
+  static constexpr int kStages = stages(228 * 1024);
+#endif
+  static constexpr bool kFits = kStages >= 2;
+};
+
+}  // namespace attune::kernels::paged_decode::sm80
