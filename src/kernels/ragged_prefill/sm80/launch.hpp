@@ -1,0 +1,36 @@
+// The host's side of the general CUDA prefill kernel (layer kernels).
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <attune/status.hpp>
+#include <attune/tensor.hpp>
+
+#include "kernels/ragged_prefill/sm80/params.hpp"
+
+namespace attune::kernels::ragged_prefill::sm80 {
+
+/// One compiled kernel.
+struct Instance {
+  DType kv_dtype = DType::bf16;
+  int head_dim_qk = 0;
+  int head_dim_vo = 0;
+  int rows = 64;  ///< of a block
+  int key_tile = 64;
+  int threads = 128;
+  int shared_bytes = 0;
+  const void* kernel = nullptr;
+};
+
+/// nullptr: none was compiled.
+[[nodiscard]] const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo);
+
+/// Raises the kernel's shared-memory limit; the answer is how many CTAs a SM holds. Once per
+/// backend.
+[[nodiscard]] Result<int> prepare(const Instance& instance);
+
+/// Nothing waits, nothing is allocated.
+[[nodiscard]] Status launch(const Instance& instance, const Params& params, int grid,
+                            cudaStream_t stream);
+
+}  // namespace attune::kernels::ragged_prefill::sm80
