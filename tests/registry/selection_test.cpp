@@ -158,22 +158,22 @@ TEST(Selection, APageSizeIsHonouredOrRefused) {
 }
 
 TEST(Selection, FallbacksAreNamedCountedAndForbidden) {
-  AttentionSpec capped = gqa();
-  capped.logits_soft_cap = 50.0f;
+  AttentionSpec grok = gqa();
+  grok.xai_temperature_len = 1024;
   SelectionOptions o = kAll;
-  Selection s = registry().explain(query(capped), device("cuda:sm80"), o);
+  Selection s = registry().explain(query(grok), device("cuda:sm80"), o);
   EXPECT_EQ(decode(s).backend, "triton");
   EXPECT_EQ(decode(s).chosen_by, ChosenBy::fallback);
   EXPECT_EQ(s.fallbacks, 2);  // prefill and decode
   EXPECT_EQ(s.warnings.size(), 2u);
   o.fallback = FallbackPolicy::allow;
-  s = registry().explain(query(capped), device("cuda:sm80"), o);
+  s = registry().explain(query(grok), device("cuda:sm80"), o);
   EXPECT_EQ(s.fallbacks, 2);
   EXPECT_TRUE(s.warnings.empty());
   o.fallback = FallbackPolicy::forbid;
-  s = registry().explain(query(capped), device("cuda:sm80"), o);
+  s = registry().explain(query(grok), device("cuda:sm80"), o);
   EXPECT_EQ(s.status.code(), StatusCode::unsupported);
-  EXPECT_TRUE(refused_by(s.status.refusals(), "soft_cap"));
+  EXPECT_TRUE(refused_by(s.status.refusals(), "xai_temperature"));
 }
 
 TEST(Selection, AMissingKernelIsPassedOverWithoutBeingAFallback) {

@@ -6,11 +6,51 @@
 
 namespace attune::backends::flashinfer {
 
+inline constexpr FeatureSet kFeatures =
+    Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::alibi |
+    Feature::custom_mask | Feature::cross_attention | Feature::encoder_only | Feature::kv_scales |
+    Feature::per_head_scales | Feature::ragged_kv | Feature::mixed_batch | Feature::target_verify |
+    Feature::draft_extend | Feature::tree_verify | Feature::cascade | Feature::unequal_head_dims |
+    Feature::cuda_graph | Feature::deterministic | Feature::chunked_prefix;
+
+inline constexpr FixedList<HeadDims, 12> kHeadDims{{64, 64},   {80, 80},   {96, 96},  {128, 128},
+                                                   {192, 128}, {192, 192}, {256, 256}};
+
 inline constexpr BackendDescriptor kDescriptor{
     .name = "flashinfer",
     .summary = "FA2-style paged and ragged kernels with split KV and cascade",
-    .needs = "a kernel in libattune_cuda.so",
+    .needs = "libattune_cuda.so and a GPU of compute capability 8.0 or newer",
     .capabilities = {{.device = DeviceKind::cuda,
+                      .status = BackendStatus::experimental,
+                      .sm = {{80, 121}},
+                      .variants = {Variant::gqa},
+                      .phases = {Phase::prefill, Phase::decode},
+                      .q_dtypes = {DType::bf16},
+                      .kv_dtypes = {DType::bf16},
+                      .head_dims = kHeadDims,
+                      .kv_layouts = {KvLayout::nhd, KvLayout::hnd},
+                      .features = kFeatures},
+                     {.device = DeviceKind::cuda,
+                      .status = BackendStatus::experimental,
+                      .sm = {{80, 121}},
+                      .variants = {Variant::gqa},
+                      .phases = {Phase::prefill, Phase::decode},
+                      .q_dtypes = {DType::f16},
+                      .kv_dtypes = {DType::f16},
+                      .head_dims = kHeadDims,
+                      .kv_layouts = {KvLayout::nhd, KvLayout::hnd},
+                      .features = kFeatures},
+                     {.device = DeviceKind::cuda,
+                      .status = BackendStatus::experimental,
+                      .sm = {{80, 121}},
+                      .variants = {Variant::gqa},
+                      .phases = {Phase::prefill, Phase::decode},
+                      .q_dtypes = {DType::bf16, DType::f16},
+                      .kv_dtypes = {DType::fp8_e4m3, DType::fp8_e5m2},
+                      .head_dims = {{64, 64}, {128, 128}, {256, 256}},
+                      .kv_layouts = {KvLayout::nhd, KvLayout::hnd},
+                      .features = kFeatures},
+                     {.device = DeviceKind::cuda,
                       .sm = {{75, 121}},
                       .variants = {Variant::gqa},
                       .phases = {Phase::prefill, Phase::decode},
@@ -18,12 +58,7 @@ inline constexpr BackendDescriptor kDescriptor{
                       .kv_dtypes = {DType::bf16, DType::f16, DType::fp8_e4m3, DType::fp8_e5m2},
                       .max_head_dim = 256,
                       .kv_layouts = {KvLayout::nhd, KvLayout::hnd},
-                      .features = Feature::lse | Feature::sliding_window | Feature::custom_mask |
-                                  Feature::cross_attention | Feature::encoder_only |
-                                  Feature::kv_scales | Feature::ragged_kv | Feature::mixed_batch |
-                                  Feature::target_verify | Feature::draft_extend |
-                                  Feature::tree_verify | Feature::cascade | Feature::cuda_graph |
-                                  Feature::deterministic | Feature::chunked_prefix},
+                      .features = kFeatures},
                      {.device = DeviceKind::cuda,
                       .sm = {{80, 121}},
                       .variants = {Variant::mla},
