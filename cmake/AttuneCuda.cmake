@@ -7,7 +7,9 @@
 #   src/model/cuda/               a model's arithmetic outside attention; needs ATTUNE_TOOLS
 #   src/backends/<name>/cuda/     what joins planner and kernels; cuda/backend.hpp declares
 #                                 attune::backends::<name>::make_cuda, and its presence enlists the backend
-# It exports attune_backend_entry_v1 (include/attune/plugin.hpp) and attune_model_ops_v1 (model/cuda_ops_entry.hpp).
+#   src/conformance/cuda/         memory and graphs for the conformance suite; needs ATTUNE_TOOLS
+# It exports attune_backend_entry_v1 (include/attune/plugin.hpp), attune_model_ops_v1 (model/cuda_ops_entry.hpp) and
+# attune_conformance_memory_v1 (conformance/cuda_memory_entry.hpp).
 
 set(attune_cuda_found FALSE)
 if(NOT ATTUNE_CUDA STREQUAL "off")
@@ -39,7 +41,6 @@ endif()
 
 # Flags of every CUDA translation unit. sm_80 code also runs on later cards; sm90 folders are for Hopper alone.
 set(attune_cuda_flags --expt-relaxed-constexpr -lineinfo -Xcompiler=-Wall,-Wextra,-fvisibility=hidden)
-set(attune_cuda_sm80 "-gencode=arch=compute_80,code=sm_80")
 set(attune_cuda_sm90a "-gencode=arch=compute_90a,code=sm_90a")
 
 file(GLOB_RECURSE attune_cuda_sources CONFIGURE_DEPENDS
@@ -51,6 +52,10 @@ list(APPEND attune_cuda_sources ${attune_cuda_backends} ${CMAKE_SOURCE_DIR}/src/
 if(TARGET attune_model)
   file(GLOB attune_cuda_model CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/model/cuda/*.cpp)
   list(APPEND attune_cuda_sources ${attune_cuda_model})
+endif()
+if(TARGET attune_conformance)
+  file(GLOB attune_cuda_conformance CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/conformance/cuda/*.cpp)
+  list(APPEND attune_cuda_sources ${attune_cuda_conformance})
 endif()
 list(REMOVE_DUPLICATES attune_cuda_sources)
 
@@ -82,8 +87,14 @@ function(attune_cuda_target target)
                                           attune_warnings)
 endfunction()
 
-# attune_cuda_arch(sources...): the path decides the architectures a file is compiled for.
+# attune_cuda_arch(sources...): the path decides the architectures a file is compiled for. A developer with one card in
+# mind may leave the other out.
+set(ATTUNE_CUDA_ARCHITECTURES "80;90a" CACHE STRING "architectures of the general CUDA kernels")
 function(attune_cuda_arch)
+  set(general "")
+  foreach(arch IN LISTS ATTUNE_CUDA_ARCHITECTURES)
+    list(APPEND general "-gencode=arch=compute_${arch},code=sm_${arch}")
+  endforeach()
   foreach(source IN LISTS ARGN)
     if(NOT source MATCHES "\\.cu$")
       continue()
@@ -91,15 +102,17 @@ function(attune_cuda_arch)
     if(source MATCHES "/sm90/")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
     else()
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-                                  "${attune_cuda_sm80};${attune_cuda_sm90a}")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${general}")
     endif()
   endforeach()
 endfunction()
 
 attune_cuda_arch(${attune_cuda_sources})
-add_library(attune_cuda MODULE ${attune_cuda_sources})
+add_library(attune_cuda_objects OBJECT ${attune_cuda_sources})
+attune_cuda_target(attune_cuda_objects)
+add_library(attune_cuda MODULE $<TARGET_OBJECTS:attune_cuda_objects>)
 attune_cuda_target(attune_cuda)
+set_target_properties(attune_cuda PROPERTIES LINKER_LANGUAGE CUDA)
 target_link_libraries(attune_cuda PRIVATE attune_plan attune_attention)
 if(TARGET attune_model)
   target_link_libraries(attune_cuda PRIVATE attune_model)
@@ -117,3 +130,20 @@ set_source_files_properties(${attune_prefill_bench} PROPERTIES COMPILE_OPTIONS "
 add_executable(attune_prefill_bench EXCLUDE_FROM_ALL ${attune_prefill_bench} ${attune_prefill_kernels})
 attune_cuda_target(attune_prefill_bench)
 target_link_libraries(attune_prefill_bench PRIVATE attune_plan)
+
+# The conformance suite as one program, to be carried to a machine with a GPU.
+if(TARGET attune_conformance)
+  add_executable(attune_cuda_suite EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/cuda/suite_main.cpp
+                                                    $<TARGET_OBJECTS:attune_cuda_objects>)
+  attune_cuda_target(attune_cuda_suite)
+  set_target_properties(attune_cuda_suite PROPERTIES LINKER_LANGUAGE CUDA)
+  target_link_libraries(attune_cuda_suite PRIVATE attune_conformance)
+  target_link_options(attune_cuda_suite PRIVATE -Wl,--as-needed)
+endif()
+
+# The same for the decode kernels.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/cuda/decode_bench.cu PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
+add_executable(attune_decode_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cuda/decode_bench.cu)
+attune_cuda_target(attune_decode_bench)
+target_include_directories(attune_decode_bench PRIVATE ${CMAKE_SOURCE_DIR})
+target_link_libraries(attune_decode_bench PRIVATE attune_plan)

@@ -13,6 +13,7 @@
 #include <attune/registry.hpp>
 
 #include "cli/selection_options.hpp"
+#include "conformance/cuda_memory.hpp"
 #include "conformance/suite.hpp"
 #include "device/thread_pool.hpp"
 
@@ -113,9 +114,11 @@ void print_text(const SuiteReport& report) {
 int verify_cases(const CommonOptions& options, const VerifyCasesOptions& which) {
   const Result<DeviceInfo> device = device_of(options);
   if (!device.ok()) return report(device.status());
-  if (device->kind != DeviceKind::cpu || !device->present)
+  const bool cuda = device->kind == DeviceKind::cuda;
+  if ((device->kind != DeviceKind::cpu && !cuda) || !device->present)
     return report(unsupported(fmt::format(
-        "verify --cases runs on this machine's CPU, not on {}: it needs memory it can read back",
+        "verify --cases runs on this machine's CPU or GPU, not on {}: it needs memory it can read "
+        "back",
         options.device)));
   auto registry = open_registry(options);
   if (!registry.ok()) return report(registry.status());
@@ -126,9 +129,13 @@ int verify_cases(const CommonOptions& options, const VerifyCasesOptions& which) 
     if (!found.ok()) return report(found.status());
     wanted = *found;
   }
-  auto pool = device::ThreadPool::make({.num_threads = thread_count(options, *device)});
+  auto pool = device::ThreadPool::make(
+      {.num_threads = thread_count(options, cuda ? cpu_device() : *device)});
   if (!pool.ok()) return report(pool.status());
-  const auto memory = conformance::host_memory();
+  auto memory =
+      cuda ? conformance::cuda_memory(*device)
+           : Result<std::unique_ptr<conformance::DeviceMemory>>(conformance::host_memory());
+  if (!memory.ok()) return report(memory.status());
   const bool terminal = isatty(STDERR_FILENO) != 0;
   int done = 0;
   const auto progress = [&](const CaseResult& r) {
@@ -154,7 +161,7 @@ int verify_cases(const CommonOptions& options, const VerifyCasesOptions& which) 
         .oracle = [&](const BackendContext& c) { return registry->make("reference", c); },
         .device = *device,
         .executor = pool->get(),
-        .memory = memory.get()};
+        .memory = memory->get()};
     append(all,
            conformance::run_suite(
                subject, {.full = which.cases == "full", .match = which.match, .seed = options.seed},

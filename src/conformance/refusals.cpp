@@ -113,9 +113,20 @@ constexpr Change kChanges[] = {
        return true;
      }},
     {"kv_dtype",
-     [](const BackendDescriptor&, const Capability& row, Asked& asked) {
-       return replace_by_undeclared(asked.spec.kv_dtype, row.kv_dtypes,
-                                    {DType::f16, DType::fp8_e5m2, DType::i32});
+     [](const BackendDescriptor& backend, const Capability& row, Asked& asked) {
+       for (const DType kv : {DType::f16, DType::fp8_e5m2, DType::i32}) {
+         // A sibling row may declare what this one does not.
+         const bool served = std::any_of(backend.capabilities.begin(), backend.capabilities.end(),
+                                         [&](const Capability& other) {
+                                           return other.device == row.device &&
+                                                  other.variants.contains(row.variants[0]) &&
+                                                  other.kv_dtypes.contains(kv);
+                                         });
+         if (served) continue;
+         asked.spec.kv_dtype = kv;
+         return true;
+       }
+       return false;
      }},
     {"page_size",
      [](const BackendDescriptor&, const Capability& row, Asked& asked) {

@@ -1,0 +1,139 @@
+// A GPU's memory and graphs for the conformance suite.
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <utility>
+
+#include "conformance/cuda_memory_entry.hpp"
+#include "device/cuda/memory.hpp"
+#include "device/cuda/status.hpp"
+
+namespace attune::conformance {
+namespace {
+
+using device::cuda::native;
+using device::cuda::status_of;
+
+Status checked(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();
+  return status_of(error, what);
+}
+
+class CudaRecording final : public Recording {
+ public:
+  CudaRecording(cudaGraph_t graph, cudaGraphExec_t exec, cudaStream_t stream)
+      : graph_(graph), exec_(exec), stream_(stream) {}
+  ~CudaRecording() override {
+    (void)cudaGraphExecDestroy(exec_);
+    (void)cudaGraphDestroy(graph_);
+  }
+  CudaRecording(const CudaRecording&) = delete;
+  CudaRecording& operator=(const CudaRecording&) = delete;
+
+  Status replay() override { return checked(cudaGraphLaunch(exec_, stream_), "cudaGraphLaunch"); }
+
+ private:
+  cudaGraph_t graph_;
+  cudaGraphExec_t exec_;
+  cudaStream_t stream_;
+};
+
+class CudaMemory final : public DeviceMemory {
+ public:
+  explicit CudaMemory(cudaStream_t stream) : stream_(stream) {}
+  ~CudaMemory() override { (void)cudaStreamDestroy(stream_); }
+  CudaMemory(const CudaMemory&) = delete;
+  CudaMemory& operator=(const CudaMemory&) = delete;
+
+  [[nodiscard]] Stream stream() const override { return {.handle = stream_}; }
+
+  Result<void*> allocate(std::size_t bytes) override {
+    void* memory = nullptr;
+    if (Status s = checked(cudaMalloc(&memory, bytes == 0 ? 1 : bytes), "cudaMalloc"); !s.ok())
+      return s;
+    return memory;
+  }
+
+  // A card has room for the suite's largest pools, so they are ordinary memory.
+  Result<void*> allocate_sparse(std::size_t bytes) override {
+    auto memory = allocate(bytes);
+    if (!memory.ok()) return memory;
+    if (Status s = fill(*memory, 0, bytes); !s.ok()) {
+      release(*memory);
+      return s;
+    }
+    return memory;
+  }
+
+  void release(void* memory) override { (void)cudaFree(memory); }
+
+  Status copy_in(void* device, const void* host, std::size_t bytes) override {
+    if (Status s = checked(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_),
+                           "copy to the device");
+        !s.ok())
+      return s;
+    return synchronize();
+  }
+
+  Status copy_out(void* host, const void* device, std::size_t bytes) override {
+    if (Status s = checked(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_),
+                           "copy from the device");
+        !s.ok())
+      return s;
+    return synchronize();
+  }
+
+  Status fill(void* device, unsigned char byte, std::size_t bytes) override {
+    return checked(cudaMemsetAsync(device, byte, bytes, stream_), "cudaMemset");
+  }
+
+  Status synchronize() override {
+    return checked(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  }
+
+  Result<std::unique_ptr<Recording>> record(const std::function<Status(Stream)>& work) override {
+    if (Status s = checked(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+                           "cudaStreamBeginCapture");
+        !s.ok())
+      return s;
+    const Status worked = work(stream());
+    cudaGraph_t graph = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
+    if (!worked.ok() || ended != cudaSuccess) {
+      if (graph != nullptr) (void)cudaGraphDestroy(graph);
+      (void)cudaGetLastError();
+      return worked.ok() ? status_of(ended, "cudaStreamEndCapture: the work cannot be recorded")
+                         : worked;
+    }
+    cudaGraphExec_t exec = nullptr;
+    if (Status s = checked(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+        !s.ok()) {
+      (void)cudaGraphDestroy(graph);
+      return s;
+    }
+    return std::unique_ptr<Recording>(std::make_unique<CudaRecording>(graph, exec, stream_));
+  }
+
+ private:
+  cudaStream_t stream_;
+};
+
+Result<std::unique_ptr<DeviceMemory>> make_memory(const DeviceInfo& device) {
+  if (Status s = checked(cudaSetDevice(device.index), "cudaSetDevice"); !s.ok()) return s;
+  cudaStream_t stream = nullptr;
+  if (Status s =
+          checked(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+      !s.ok())
+    return s;
+  return std::unique_ptr<DeviceMemory>(std::make_unique<CudaMemory>(stream));
+}
+
+}  // namespace
+}  // namespace attune::conformance
+
+extern "C" __attribute__((visibility("default"))) void attune_conformance_memory_v1(
+    const attune::DeviceInfo& device,
+    attune::Result<std::unique_ptr<attune::conformance::DeviceMemory>>& made) {
+  made = attune::conformance::make_memory(device);
+}
