@@ -18,7 +18,7 @@ def main():
     compiler, root, generated = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
     headers = sorted((root / "include").rglob("*.hpp"))
     # Headers of one instruction set compile only with its flags; their kernels' objects check them.
-    isa = ("avx2", "avx512", "amx.hpp", "/cuda/", "/sm90/", "/ptx/")
+    isa = ("avx2", "avx512", "amx.hpp", "/cuda/", "/sm80/", "/sm90/", "/ptx/")
     headers += [h for h in sorted((root / "src").rglob("*.hpp")) if not any(word in str(h) for word in isa)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         results = list(pool.map(lambda h: compiles(compiler, root, generated, h), headers))
