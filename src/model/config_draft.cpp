@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "model/config_rope.hpp"
 
@@ -128,13 +129,16 @@ void ConfigDraft::read_without_attention() {
   config.mlp_bias = text.flag("mlp_bias", config.mlp_bias);
   const auto layers = text.first_of({"num_hidden_layers", "num_layers"});
   num_layers =
-      text.has(layers) || num_layers_if_absent == 0 ? text.size(layers) : num_layers_if_absent;
+      text.has(layers) || num_layers_if_absent == 0 ? layer_count(layers) : num_layers_if_absent;
+}
+
+int ConfigDraft::layer_count(std::string_view key) const {
   constexpr int kMostLayers = 100000;
-  if (num_layers > kMostLayers) {
-    complain("config: " + std::to_string(num_layers) + " layers, wanted at most " +
-             std::to_string(kMostLayers));
-    num_layers = 1;
-  }
+  const int n = text.size(key);
+  if (n <= kMostLayers) return n;
+  complain("config: " + std::string(key) + " is " + std::to_string(n) + ", wanted at most " +
+           std::to_string(kMostLayers));
+  return 1;
 }
 
 void ConfigDraft::read_common(double default_theta) {
@@ -251,7 +255,8 @@ void ConfigDraft::read_moe() {
   moe.num_shared_experts = text.size(text.first_of({"n_shared_experts", "num_shared_experts"}), 0);
   moe.intermediate_size = text.size(
       text.first_of({"moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size"}), 0);
-  moe.shared_intermediate_size = moe.num_shared_experts * moe.intermediate_size;
+  moe.shared_intermediate_size = narrow(
+      std::int64_t{moe.num_shared_experts} * moe.intermediate_size, "the shared experts' width");
   moe.score = router_score(text);
   moe.normalize_topk = text.flag(text.first_of({"norm_topk_prob", "moe_renormalize"}), false);
   moe.routed_scale = text.number("routed_scaling_factor", 1.0);
@@ -297,6 +302,14 @@ void ConfigDraft::mark_moe_layers() {
   }
   for (std::size_t i = 0; i < sparse.size(); ++i)
     if (sparse[i]) config.layers[i].feed_forward = FeedForwardKind::moe;
+}
+
+int ConfigDraft::narrow(std::int64_t n, std::string_view what) const {
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+  if (n >= 0 && n <= kMost) return static_cast<int>(n);
+  complain("config: " + std::string(what) + " is " + std::to_string(n) + ", wanted at most " +
+           std::to_string(kMost));
+  return 1;
 }
 
 RopeConfig parse_rope_of(const ConfigDraft& draft, std::string_view layer_word,

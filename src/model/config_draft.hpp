@@ -66,6 +66,12 @@ class ConfigDraft {
   void read_moe();
   void mark_moe_layers();
 
+  /// A required number of layers; absurd ones are refused before anything is sized by them.
+  [[nodiscard]] int layer_count(std::string_view key) const;
+
+  /// A product of sizes as an int, or a complaint that names it.
+  [[nodiscard]] int narrow(std::int64_t n, std::string_view what) const;
+
   void complain(std::string why) const { text.complain(std::move(why)); }
 };
 

@@ -31,7 +31,7 @@ void build_whisper(ConfigDraft& d) {
   d.config.tie_embeddings = true;
   d.read_common();
   ModelConfig& c = d.config;
-  d.num_layers = d.text.size(d.text.first_of({"decoder_layers", "num_hidden_layers"}));
+  d.num_layers = d.layer_count(d.text.first_of({"decoder_layers", "num_hidden_layers"}));
   c.norm = NormKind::layer_norm;
   c.gated_mlp = false;
   c.mlp_bias = true;
@@ -51,7 +51,7 @@ void build_whisper(ConfigDraft& d) {
   d.fill_uniform();
   const int cross_index = d.add(cross);
   for (LayerConfig& layer : c.layers) layer.cross_attention = cross_index;
-  c.encoder = {.num_layers = d.text.size("encoder_layers"),
+  c.encoder = {.num_layers = d.layer_count("encoder_layers"),
                .attention = d.add(encoder),
                .intermediate_size = d.text.size("encoder_ffn_dim"),
                .max_positions = d.text.integer("max_source_positions", 1500)};
@@ -77,7 +77,7 @@ void build_t5(ConfigDraft& d) {
   d.read_common();
   ModelConfig& c = d.config;
   const int encoder_layers = d.num_layers;
-  d.num_layers = d.text.size("num_decoder_layers", encoder_layers);
+  if (d.text.has("num_decoder_layers")) d.num_layers = d.layer_count("num_decoder_layers");
   c.gated_mlp = d.text.flag("is_gated_act", false);
   c.positions = PositionKind::relative_bias;
   AttentionConfig& self = d.attention;

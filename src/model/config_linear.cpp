@@ -9,6 +9,8 @@
 namespace attune::model {
 namespace {
 
+std::int64_t wide(int n) { return n; }
+
 LinearConfig read_gated_delta(const ConfigDraft& d) {
   LinearConfig g;
   g.variant = Variant::gdn;
@@ -18,7 +20,8 @@ LinearConfig read_gated_delta(const ConfigDraft& d) {
                              3 * d.config.hidden_size / (4 * std::max(1, g.num_k_heads)));
   g.head_dim_v = d.text.size("linear_value_head_dim", 2 * g.head_dim_k);
   g.conv_kernel = d.text.size("linear_conv_kernel_dim", 4);
-  g.conv_dim = 2 * g.num_k_heads * g.head_dim_k + g.num_v_heads * g.head_dim_v;
+  g.conv_dim = d.narrow(2 * wide(g.num_k_heads) * g.head_dim_k + wide(g.num_v_heads) * g.head_dim_v,
+                        "the convolution's width");
   if (g.num_k_heads < 1 || g.num_v_heads % g.num_k_heads != 0)
     d.complain("config: " + std::to_string(g.num_k_heads) + " linear key heads do not divide " +
                std::to_string(g.num_v_heads) + " value heads");
@@ -49,13 +52,15 @@ LinearConfig read_mamba2(const ConfigDraft& d) {
   m.num_k_heads = t.size(t.first_of({"mamba_n_groups", "n_groups"}), 1);
   m.head_dim_k = t.size(t.first_of({"mamba_d_state", "ssm_state_size", "state_size"}));
   const int expand = t.size(t.first_of({"mamba_expand", "expand"}), 2);
-  const int inner = t.size("mamba_d_ssm", expand * d.config.hidden_size);
+  const int inner =
+      t.size("mamba_d_ssm", d.narrow(wide(expand) * d.config.hidden_size, "Mamba's inner width"));
   const auto head_dim = t.first_of({"mamba_d_head", "mamba_head_dim", "head_dim"});
   // "auto" and absence mean the inner width over the heads.
   m.head_dim_v =
       t.is_text(head_dim) ? inner / m.num_v_heads : t.size(head_dim, inner / m.num_v_heads);
   m.conv_kernel = t.size(t.first_of({"mamba_d_conv", "conv_kernel"}), 4);
-  m.conv_dim = m.num_v_heads * m.head_dim_v + 2 * m.num_k_heads * m.head_dim_k;
+  m.conv_dim = d.narrow(wide(m.num_v_heads) * m.head_dim_v + 2 * wide(m.num_k_heads) * m.head_dim_k,
+                        "the convolution's width");
   m.conv_bias = t.flag(t.first_of({"mamba_conv_bias", "use_conv_bias"}), true);
   m.proj_bias = t.flag(t.first_of({"mamba_proj_bias", "use_bias"}), false);
   m.chunk_size = t.size(t.first_of({"mamba_chunk_size", "chunk_size"}), 256);
@@ -149,7 +154,7 @@ void build_kimi_linear(ConfigDraft& d) {
   }
   kda.num_v_heads = kda.num_k_heads;
   kda.head_dim_v = kda.head_dim_k;
-  kda.conv_dim = 3 * kda.num_k_heads * kda.head_dim_k;
+  kda.conv_dim = d.narrow(3 * wide(kda.num_k_heads) * kda.head_dim_k, "the convolution's width");
   d.fill(
       d.layer_words([&](int i) {
         const bool is_full =
@@ -269,8 +274,9 @@ void build_nemotron_h(ConfigDraft& d) {
     c.moe.score = RouterScore::sigmoid;
     c.moe.selection_bias = true;
     c.moe.normalize_topk = d.text.flag("norm_topk_prob", true);
-    c.moe.shared_intermediate_size =
-        c.moe.num_shared_experts * d.text.size("moe_shared_expert_intermediate_size", 0);
+    c.moe.shared_intermediate_size = d.narrow(
+        wide(c.moe.num_shared_experts) * d.text.size("moe_shared_expert_intermediate_size", 0),
+        "the shared experts' width");
     c.moe.latent_size = d.text.size("moe_latent_size", 0);
   }
   for (std::size_t i = 0; i < c.layers.size() && i < words.size(); ++i)
@@ -327,7 +333,11 @@ void build_lfm2(ConfigDraft& d) {
     int width = d.text.size("block_ff_dim", c.intermediate_size);
     if (d.text.flag("block_auto_adjust_ff_dim", true)) {
       const int multiple = std::max(1, d.text.size("block_multiple_of", 256));
-      width = static_cast<int>(d.text.number("block_ffn_dim_multiplier", 1.0) * (2 * width / 3));
+      const double factor = d.text.number("block_ffn_dim_multiplier", 1.0);
+      if (!(factor > 0.0 && factor <= 16.0))
+        d.complain("config: block_ffn_dim_multiplier is not in (0, 16]");
+      else
+        width = static_cast<int>(factor * (2 * width / 3));
       width = (width + multiple - 1) / multiple * multiple;
     }
     c.intermediate_size = width;
@@ -358,7 +368,8 @@ void build_zaya(ConfigDraft& d) {
   LinearConfig conv;
   conv.variant = Variant::short_conv;
   conv.conv_kernel = a.cca_time0 + a.cca_time1 - 1;
-  conv.conv_dim = (a.num_qo_heads + a.num_kv_heads) * a.head_dim_qk;
+  conv.conv_dim =
+      d.narrow(wide(a.num_qo_heads + a.num_kv_heads) * a.head_dim_qk, "the convolution's width");
   conv.conv_bias = true;
   conv.gated_norm = false;
   d.fill(d.layer_words([](int) { return LayerWord::hybrid; }), [&](int, LayerWord word) {

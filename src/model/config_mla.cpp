@@ -74,7 +74,7 @@ void build_deepseek(ConfigDraft& d) {
 void build_longcat(ConfigDraft& d) {
   d.read_common(10000000.0);
   // A decoder layer holds two attentions and two dense feed-forwards, and experts beside the first.
-  d.num_layers = 2 * d.text.size("num_layers");
+  d.num_layers = 2 * d.layer_count("num_layers");
   read_mla(d);
   AttentionConfig& a = d.attention;
   a.q_lora_scale =
@@ -136,11 +136,16 @@ void build_deepseek_v4(ConfigDraft& d) {
   const auto rates = d.text.section("compress_rates");
   const int dense_rate = rates ? rates->size("heavily_compressed_attention", 128) : 128;
   const int sparse_rate = rates ? rates->size("compressed_sparse_attention", 4) : 4;
+  constexpr std::int64_t kLargestRatio = 1 << 20;
   // One entry a layer and one for each predictor of later tokens.
   const std::vector<std::int64_t> ratios = d.text.integers("compress_ratios");
   if (!ratios.empty() && static_cast<int>(ratios.size()) < d.num_layers)
     d.complain("config: compress_ratios has " + std::to_string(ratios.size()) +
                " entries, wanted at least " + std::to_string(d.num_layers));
+  for (std::int64_t ratio : ratios)
+    if (ratio < 0 || ratio > c.context_length || ratio > kLargestRatio)
+      d.complain("config: compress_ratios holds " + std::to_string(ratio) +
+                 ", wanted 0 or a number of tokens");
   d.fill(d.layer_words([&](int i) {
     const auto n = static_cast<std::size_t>(i);
     const std::int64_t ratio =
@@ -202,7 +207,9 @@ void build_minimax_m3(ConfigDraft& d) {
   c.moe.intermediate_size = c.intermediate_size;
   c.moe.num_shared_experts = d.text.size("n_shared_experts", 1);
   c.moe.shared_intermediate_size =
-      c.moe.num_shared_experts * d.text.size("shared_intermediate_size", c.intermediate_size);
+      d.narrow(std::int64_t{c.moe.num_shared_experts} *
+                   d.text.size("shared_intermediate_size", c.intermediate_size),
+               "the shared experts' width");
   c.moe.score = RouterScore::sigmoid;
   c.moe.normalize_topk = true;
   c.moe.selection_bias = true;

@@ -54,6 +54,9 @@ std::optional<std::int64_t> as_integer(const json& value) {
   return std::nullopt;
 }
 
+/// Of a count or a width; products of two fit 64 bits with room to spare.
+constexpr std::int64_t kLargestSize = 1 << 24;
+
 }  // namespace
 
 const json* ConfigReader::find(std::string_view key) const {
@@ -132,7 +135,7 @@ std::string ConfigReader::text(std::string_view key, std::string fallback) const
 
 int ConfigReader::size(std::string_view key, int fallback) const {
   const std::int64_t n = integer(key, fallback);
-  if (n < 0 || n > std::numeric_limits<int>::max()) {
+  if (n < 0 || n > kLargestSize) {
     wrong_type(key, *find(key), "a count");
     return fallback;
   }
@@ -146,7 +149,7 @@ int ConfigReader::size(std::string_view key) const {
     return 1;
   }
   const std::int64_t n = integer(key, 1);
-  if (n < 1 || n > std::numeric_limits<int>::max()) {
+  if (n < 1 || n > kLargestSize) {
     wrong_type(key, *v, "at least 1");
     return 1;
   }

@@ -34,7 +34,7 @@ class ConfigReader {
   [[nodiscard]] bool flag(std::string_view key, bool fallback) const;
   [[nodiscard]] std::string text(std::string_view key, std::string fallback = "") const;
 
-  /// A count or width: 0 … 2^31-1.
+  /// A count or width: 0 … 2^24.
   [[nodiscard]] int size(std::string_view key, int fallback) const;
   /// A required count or width, at least 1.
   [[nodiscard]] int size(std::string_view key) const;

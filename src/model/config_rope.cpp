@@ -88,6 +88,10 @@ RopeConfig parse_rope(const ConfigReader& text, int head_dim, double default_the
   if (rope.original_context == 0)
     rope.original_context = text.integer("max_position_embeddings", 0);
   if (rotary_dim == 0) {
+    if (!(fraction >= 0.0 && fraction <= 1.0)) {
+      text.complain("config: partial_rotary_factor is not between 0 and 1");
+      fraction = 1.0;
+    }
     rotary_dim = static_cast<int>(fraction * head_dim);
   }
   rope.rotary_dim = rotary_dim + rotary_dim % 2;

@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <limits>
+#include <random>
+#include <sstream>
 #include <string>
 
 #include "model/attention_groups.hpp"
@@ -178,6 +182,35 @@ TEST(ConfigParse, ComputeIsFp32OnACpuAndHalfWhereKernelsAre) {
   DeviceInfo gpu;
   gpu.kind = DeviceKind::cuda;
   EXPECT_EQ(auto_dtypes(c, gpu).compute, DType::bf16);
+}
+
+/// Hostile files: bytes and values of real ones changed. Whatever comes out, nothing may crash.
+TEST(ConfigParse, MutationsAreReadOrRefused) {
+  std::mt19937 random(7);
+  const auto folder = std::filesystem::path(ATTUNE_SOURCE_DIR) / "tests/data/configs";
+  constexpr std::string_view kPieces[] = {
+      "-1", "0",     "1e999", "9223372036854775808", "16777216", "null", "{}",
+      "[]", "\"x\"", "NaN",   "-Infinity",           "0.5",      "true"};
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.path().extension() != ".json") continue;
+    std::ifstream stream(entry.path());
+    std::ostringstream bytes;
+    bytes << stream.rdbuf();
+    const std::string whole = bytes.str();
+    for (int round = 0; round < 40; ++round) {
+      std::string text = whole;
+      const std::size_t at = random() % text.size();
+      const std::size_t colon = text.find(':', at);
+      if (round % 4 != 0 && colon != std::string::npos) {  // another value for the next key
+        const std::size_t end = text.find_first_of(",}]", colon);
+        text.replace(colon + 1, end - colon - 1, kPieces[random() % std::size(kPieces)]);
+      } else {
+        text[at] = static_cast<char>(random());
+      }
+      const Result<ModelConfig> config = parse_config(text);
+      if (config.ok()) (void)attention_groups(*config, {});
+    }
+  }
 }
 
 TEST(ConfigParse, FalconRunsTwoMixersInOneLayer) {
