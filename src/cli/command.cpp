@@ -7,9 +7,24 @@
 #include <cerrno>
 #include <cstdio>
 
+#include <attune/registry.hpp>
+
+#include "registry/tables.hpp"
+
 namespace attune::cli {
 
+namespace {
+
+/// The catalog under --help; plugins are not known while options are still being read.
+std::string catalog_help() {
+  const Result<Registry> registry = Registry::open({});
+  return registry.ok() ? "Backends:\n" + registry::backends_help(registry->list()) : std::string();
+}
+
+}  // namespace
+
 void add_selection_options(CLI::App& app, CommonOptions& o) {
+  app.footer(catalog_help);
   app.add_option("--model", o.model,
                  "a Hugging Face folder, a config.json (explain only), or a .gguf file");
   app.add_option("--device", o.device,
