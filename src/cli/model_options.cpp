@@ -36,12 +36,14 @@ Result<Opening> read_opening(const CommonOptions& options, const std::string& we
   Result<Registry> registry = open_registry(options);
   if (!registry.ok()) return registry.status();
   Opening opening{.registry = std::move(*registry), .request = {}, .session = {}};
-  // Activations are fp32 on a CPU; keys are kept as wide as the weights.
+  // On a CPU attention reads fp32 activations and keys are as wide as the weights; a GPU's
+  // attention reads bf16 alone.
+  const bool on_cpu = device->kind == DeviceKind::cpu;
   opening.request = {
       .device = *device,
       .selection = *selection,
-      .dtypes = {.compute = DType::f32,
-                 .kv = *weights == model::CpuWeights::f32 ? DType::f32 : DType::bf16},
+      .dtypes = {.compute = on_cpu ? DType::f32 : DType::bf16,
+                 .kv = on_cpu && *weights == model::CpuWeights::f32 ? DType::f32 : DType::bf16},
       .batch_invariant = batch_invariant};
   opening.session.device = *device;
   opening.session.num_threads = thread_count(options, *device);
