@@ -1,9 +1,9 @@
 #include "model/cpu_experts.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "base/math.hpp"
 #include "model/parallel.hpp"
 
 namespace attune::model {
@@ -53,70 +53,94 @@ Result<std::unique_ptr<CpuExperts>> CpuExperts::make(const ExpertParts& parts, C
   return experts;
 }
 
-Status CpuExpertProducts::run(const CpuExperts& experts, const Call& call) {
-  const std::int64_t num_experts = experts.num_experts();
+void CpuExpertProducts::sort(const CpuExperts& experts, const Call& call) {
+  // Blocks of many rows are padded, so that few shapes of library products are ever compiled.
+  constexpr std::int64_t kFew = 8;
+  constexpr std::int64_t kPadded = 16;
   const std::int64_t choices = call.x.num_rows * call.topk;
-  if (choices == 0 || num_experts == 0) return {};
-  const auto expert_of = [&](std::int64_t slot) -> std::int64_t { return call.ids[slot]; };
-  const auto known = [&](std::int64_t e) { return e >= 0 && e < num_experts; };
+  const std::int64_t num_experts = experts.num_experts();
+  std::vector<std::int64_t>& next = first_row_;
+  next.assign(static_cast<std::size_t>(num_experts), 0);
+  const auto known = [&](std::int64_t c) { return call.ids[c] >= 0 && call.ids[c] < num_experts; };
+  for (std::int64_t c = 0; c < choices; ++c)
+    if (known(c)) ++next[static_cast<std::size_t>(call.ids[c])];
 
-  first_.assign(static_cast<std::size_t>(num_experts) + 1, 0);
-  for (std::int64_t s = 0; s < choices; ++s)
-    if (known(expert_of(s))) ++first_[static_cast<std::size_t>(expert_of(s)) + 1];
-  for (std::size_t e = 1; e < first_.size(); ++e) first_[e] += first_[e - 1];
-  slots_.resize(static_cast<std::size_t>(choices));
-  for (std::int64_t s = 0; s < choices; ++s) {
-    if (!known(expert_of(s))) continue;
-    std::int64_t& next = first_[static_cast<std::size_t>(expert_of(s))];
-    slots_[static_cast<std::size_t>(next++)] = s;
-  }
-
-  const std::int64_t width = experts.gate_up(0).columns();
-  const std::int64_t intermediate = experts.down(0).columns();
-  const std::int64_t out_width = experts.down(0).rows();
-  // After the placing, first_[e] is where expert e ends and e + 1 begins.
-  std::int64_t begin = 0;
+  blocks_.clear();
+  std::int64_t row = 0;
   for (std::int64_t e = 0; e < num_experts; ++e) {
-    const std::int64_t end = first_[static_cast<std::size_t>(e)];
-    const std::int64_t n = end - begin;
-    const std::int64_t* slot = slots_.data() + begin;
-    begin = end;
-    if (n == 0) continue;
-    const auto room = [n](std::vector<float>& v, std::int64_t columns) {
-      v.resize(std::max(v.size(), static_cast<std::size_t>(n * columns)));
-      return v.data();
-    };
-    float* input = room(input_, width);
-    float* hidden = room(hidden_, 2 * intermediate);
-    float* activated = room(activated_, intermediate);
-    float* output = room(output_, out_width);
+    std::int64_t& count = next[static_cast<std::size_t>(e)];
+    const std::int64_t rows = count <= kFew ? count : base::round_up(count, kPadded);
+    if (count > 0) blocks_.push_back({.expert = e, .first = row, .rows = rows});
+    count = row;
+    row += rows;
+  }
+  choice_of_row_.assign(static_cast<std::size_t>(row), -1);
+  row_of_choice_.assign(static_cast<std::size_t>(choices), -1);
+  for (std::int64_t c = 0; c < choices; ++c) {
+    if (!known(c)) continue;
+    const std::int64_t place = next[static_cast<std::size_t>(call.ids[c])]++;
+    choice_of_row_[static_cast<std::size_t>(place)] = c;
+    row_of_choice_[static_cast<std::size_t>(c)] = place;
+  }
+}
 
-    for (std::int64_t i = 0; i < n; ++i) {
-      const float* x = call.x.data + slot[i] / call.topk * call.x.stride;
-      if (call.scale_input) {
-        rows_.scale(x, call.weights[slot[i]], width, input + i * width);
+Status CpuExpertProducts::multiply(const CpuExperts& experts, bool down, std::vector<float>& x,
+                                   std::vector<float>& y) {
+  list_.clear();
+  for (const Block& b : blocks_) {
+    const CpuLinear& w = down ? experts.down(b.expert) : experts.gate_up(b.expert);
+    list_.push_back(
+        {.w = &w,
+         .x = {.data = x.data() + b.first * w.columns(), .num_rows = b.rows, .stride = w.columns()},
+         .y = {.data = y.data() + b.first * w.rows(), .num_rows = b.rows, .stride = w.rows()}});
+  }
+  return products_.multiply(list_);
+}
+
+Status CpuExpertProducts::run(const CpuExperts& experts, const Call& call) {
+  if (call.x.num_rows == 0 || call.topk == 0 || experts.num_experts() == 0) return {};
+  sort(experts, call);
+  const auto rows = static_cast<std::int64_t>(choice_of_row_.size());
+  const std::int64_t width = experts.gate_up(0).columns();
+  const std::int64_t inner = experts.down(0).columns();
+  const std::int64_t out_width = experts.down(0).rows();
+  const auto room = [rows](std::vector<float>& v, std::int64_t columns) {
+    v.resize(std::max(v.size(), static_cast<std::size_t>(rows * columns)));
+  };
+  room(input_, width);
+  room(hidden_, 2 * inner);
+  room(activated_, inner);
+  room(output_, out_width);
+
+  for_row_ranges(executor_, rows, width, [&](std::int64_t first, std::int64_t last, int) {
+    for (std::int64_t r = first; r < last; ++r) {
+      const std::int64_t c = choice_of_row_[static_cast<std::size_t>(r)];
+      float* to = input_.data() + r * width;
+      if (c < 0) {
+        std::fill_n(to, width, 0.0f);
       } else {
-        std::memcpy(input + i * width, x, static_cast<std::size_t>(width) * sizeof(float));
+        const float* from = call.x.data + c / call.topk * call.x.stride;
+        rows_.scale(from, call.scale_input ? call.weights[c] : 1.0f, width, to);
       }
     }
-    const auto matrix = [n](float* data, std::int64_t columns) {
-      return CpuProducts::Matrix{.data = data, .num_rows = n, .stride = columns};
-    };
-    Status status = products_.multiply(experts.gate_up(e), matrix(input, width),
-                                       matrix(hidden, 2 * intermediate), false);
-    if (!status.ok()) return status;
-    for_row_ranges(executor_, n, 2 * intermediate, [&](std::int64_t first, std::int64_t last, int) {
-      for (std::int64_t r = first; r < last; ++r)
-        rows_.gated(gated_row(experts.activation(), hidden + r * 2 * intermediate, intermediate,
-                              activated + r * intermediate));
-    });
-    status = products_.multiply(experts.down(e), matrix(activated, intermediate),
-                                matrix(output, out_width), false);
-    if (!status.ok()) return status;
-    for (std::int64_t i = 0; i < n; ++i)
-      rows_.add_scaled(output + i * out_width, call.scale_input ? 1.0f : call.weights[slot[i]],
-                       out_width, call.out.data + slot[i] / call.topk * call.out.stride);
-  }
+  });
+  if (Status s = multiply(experts, false, input_, hidden_); !s.ok()) return s;
+  for_row_ranges(executor_, rows, 2 * inner, [&](std::int64_t first, std::int64_t last, int) {
+    for (std::int64_t r = first; r < last; ++r)
+      rows_.gated(gated_row(experts.activation(), hidden_.data() + r * 2 * inner, inner,
+                            activated_.data() + r * inner));
+  });
+  if (Status s = multiply(experts, true, activated_, output_); !s.ok()) return s;
+  for_row_ranges(executor_, call.x.num_rows, call.topk * out_width,
+                 [&](std::int64_t first, std::int64_t last, int) {
+                   for (std::int64_t c = first * call.topk; c < last * call.topk; ++c) {
+                     const std::int64_t r = row_of_choice_[static_cast<std::size_t>(c)];
+                     if (r < 0) continue;
+                     rows_.add_scaled(output_.data() + r * out_width,
+                                      call.scale_input ? 1.0f : call.weights[c], out_width,
+                                      call.out.data + c / call.topk * call.out.stride);
+                   }
+                 });
   return {};
 }
 

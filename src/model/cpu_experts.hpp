@@ -40,7 +40,7 @@ class CpuExperts final : public Experts {
   ActivationParams activation_;
 };
 
-/// Tokens sorted by expert, each expert's products over all its tokens at once, results added back.
+/// Tokens sorted by expert, then the products of all experts at once.
 class CpuExpertProducts {
  public:
   CpuExpertProducts(Executor& executor, const kernels::ops::RowKernels& rows, CpuProducts& products)
@@ -57,11 +57,24 @@ class CpuExpertProducts {
   Status run(const CpuExperts& experts, const Call& call);
 
  private:
+  /// The rows of one expert among the sorted ones.
+  struct Block {
+    std::int64_t expert = 0;
+    std::int64_t first = 0;
+    std::int64_t rows = 0;
+  };
+  void sort(const CpuExperts& experts, const Call& call);
+  Status multiply(const CpuExperts& experts, bool down, std::vector<float>& x,
+                  std::vector<float>& y);
+
   Executor& executor_;
   const kernels::ops::RowKernels& rows_;
   CpuProducts& products_;
-  std::vector<std::int64_t> first_;  // [experts + 1] into slots_
-  std::vector<std::int64_t> slots_;  // choices (token * topk + j), sorted by expert
+  std::vector<Block> blocks_;
+  std::vector<std::int64_t> first_row_;      // of each expert
+  std::vector<std::int64_t> row_of_choice_;  // choice = token * topk + j; -1 = no expert
+  std::vector<std::int64_t> choice_of_row_;  // -1 = a row that pads its block
+  std::vector<CpuProducts::Product> list_;
   std::vector<float> input_, hidden_, activated_, output_;
 };
 

@@ -194,7 +194,10 @@ void CpuOps::linear(const Linear& w, const TensorView& x, const TensorView& y, b
   if (!failure_.ok()) return;
   require(x.shape[1] == w.columns() && y.shape[1] == w.rows() && x.shape[0] == y.shape[0],
           "x is [tokens, columns], y is [tokens, rows]");
-  keep(products_.multiply(static_cast<const CpuLinear&>(w), matrix(x), matrix(y), accumulate));
+  keep(products_.multiply({.w = &static_cast<const CpuLinear&>(w),
+                           .x = matrix(x),
+                           .y = matrix(y),
+                           .accumulate = accumulate}));
 }
 
 void CpuOps::embedding(const Linear& table, const TensorView& ids, float scale,

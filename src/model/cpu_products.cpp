@@ -23,9 +23,8 @@ DType plain_dtype(WeightType type) {
 }
 
 template <class T>
-T* room(std::vector<T>& v, std::int64_t n) {
+void make_room(std::vector<T>& v, std::int64_t n) {
   if (static_cast<std::int64_t>(v.size()) < n) v.resize(static_cast<std::size_t>(n));
-  return v.data();
 }
 
 }  // namespace
@@ -34,164 +33,233 @@ CpuProducts::CpuProducts(Executor& executor, const CpuKernels& kernels, bool bat
     : executor_(executor),
       kernels_(kernels),
       batch_invariant_(batch_invariant),
-      matmul_(executor.num_threads()) {}
+      matmul_(executor.num_threads()),
+      failures_(static_cast<std::size_t>(executor.num_threads())) {}
 
-Status CpuProducts::multiply(const CpuLinear& w, const Matrix& x, const Matrix& y,
-                             bool accumulate) {
-  if (x.num_rows == 0) return {};
-  if (batch_invariant_ && x.num_rows > gemv::kMaxRows) {
-    // The few-rows kernels sum each row in one order, whatever stands beside it.
-    for (std::int64_t first = 0; first < x.num_rows; first += gemv::kMaxRows) {
-      const std::int64_t count = std::min(gemv::kMaxRows, x.num_rows - first);
-      const auto slice = [&](const Matrix& m) {
-        return Matrix{.data = m.data + first * m.stride, .num_rows = count, .stride = m.stride};
-      };
-      if (Status s = multiply(w, slice(x), slice(y), accumulate); !s.ok()) return s;
+bool CpuProducts::by_library(const Product& p, const CpuLinear::Segment& s) const {
+  return s.tiles == nullptr && p.x.num_rows > gemv::kMaxRows && !batch_invariant_;
+}
+
+bool CpuProducts::in_pieces(const Product& p, const CpuLinear::Segment& s) const {
+  return by_library(p, s) && s.view.type != WeightType::f32 &&
+         !(s.view.type == WeightType::bf16 && kernels_.fast_bf16);
+}
+
+Status CpuProducts::multiply(std::span<const Product> products) {
+  place_activations(products);
+  if (Status s = add_tasks(products); !s.ok()) return s;
+  for_each_item(executor_, static_cast<std::int64_t>(tasks_.size()),
+                [&](std::int64_t i, int thread) {
+                  const Task& task = tasks_[static_cast<std::size_t>(i)];
+                  if (task.job != nullptr) {
+                    run_job(task);
+                  } else if (Status s = run_part(task, thread); !s.ok()) {
+                    failures_[static_cast<std::size_t>(thread)] = std::move(s);
+                  }
+                });
+  for (Status& failure : failures_)
+    if (!failure.ok()) return std::exchange(failure, Status{});
+  for (const Product& p : products) {
+    for (const CpuLinear::Segment& s : p.w->segments()) {
+      if (in_pieces(p, s))
+        if (Status status = multiply_in_pieces(p, s); !status.ok()) return status;
+      if (by_library(p, s) && p.w->bias() != nullptr) add_bias(p, s);
     }
-    return {};
-  }
-  if (!w.layouts().empty()) quantise(w, x);
-  const bool few = x.num_rows <= gemv::kMaxRows;
-  const auto& jobs = w.jobs();
-  for_each_item(executor_, static_cast<std::int64_t>(jobs.size()), [&](std::int64_t i, int) {
-    const CpuLinear::Job& job = jobs[static_cast<std::size_t>(i)];
-    if (few || w.segments()[job.segment].tiles != nullptr) run_job(w, job, x, y, accumulate);
-  });
-  if (few) return {};
-  for (const CpuLinear::Segment& s : w.segments()) {
-    if (s.tiles != nullptr) continue;
-    const Matrix out{.data = y.data + s.first_row, .num_rows = y.num_rows, .stride = y.stride};
-    if (Status status = multiply_by_library(s, x, out, accumulate); !status.ok()) return status;
-    if (w.bias() == nullptr) continue;
-    const float* bias = w.bias() + s.first_row;
-    const std::int64_t columns = s.view.rows();
-    for_row_ranges(executor_, y.num_rows, columns, [&](std::int64_t first, std::int64_t last, int) {
-      for (std::int64_t r = first; r < last; ++r)
-        kernels_.rows->add_scaled(bias, 1.0f, columns, out.data + r * y.stride);
-    });
   }
   return {};
 }
 
-void CpuProducts::quantise(const CpuLinear& w, const Matrix& x) {
-  const std::int64_t columns = w.columns();
-  std::int8_t* q = room(quantised_.q, x.num_rows * columns);
-  float* scale = room(quantised_.scale, x.num_rows * (columns / quant::kActivationGroup));
-  std::int32_t* sums16 = room(quantised_.sums16, x.num_rows * (columns / 16));
-  if (quantised_.by_layout.size() < w.layouts().size())
-    quantised_.by_layout.resize(w.layouts().size());
-  for (std::size_t l = 0; l < w.layouts().size(); ++l) {
-    const std::int64_t groups = columns / w.layouts()[l].group;
-    room(quantised_.by_layout[l].start, x.num_rows * groups);
-    room(quantised_.by_layout[l].sums, x.num_rows * groups);
+CpuProducts::Sums& CpuProducts::sums_of(const quant::Layout& layout) {
+  for (Sums& s : sums_)
+    if (s.layout == layout) return s;
+  sums_.push_back({.layout = layout, .start = {}, .sums = {}});
+  return sums_.back();
+}
+
+void CpuProducts::place_activations(std::span<const Product> products) {
+  places_.clear();
+  Place next;
+  std::int64_t widest = 1;
+  bool any = false;
+  for (const Product& p : products) {
+    next.quantised = !p.w->layouts().empty();
+    next.rounded = std::ranges::any_of(p.w->segments(), [&](const CpuLinear::Segment& s) {
+      return by_library(p, s) && !in_pieces(p, s) && s.view.type == WeightType::bf16;
+    });
+    any = any || next.quantised || next.rounded;
+    places_.push_back(next);
+    next.row += p.x.num_rows;
+    next.number += p.x.num_rows * p.w->columns();
+    widest = std::max(widest, p.w->columns());
   }
-  for_row_ranges(executor_, x.num_rows, columns, [&](std::int64_t first, std::int64_t last, int) {
-    for (std::int64_t r = first; r < last; ++r) {
-      const quant::Activations row{.q = q + r * columns,
-                                   .scale = scale + r * (columns / quant::kActivationGroup),
-                                   .sums = sums16 + r * (columns / 16)};
-      kernels_.quant->quantise(x.data + r * x.stride, columns, row);
-      for (std::size_t l = 0; l < w.layouts().size(); ++l) {
-        const std::int64_t groups = columns / w.layouts()[l].group;
-        kernels_.quant->fill_sums(row, columns, w.layouts()[l],
-                                  quantised_.by_layout[l].start.data() + r * groups,
-                                  quantised_.by_layout[l].sums.data() + r * groups);
-      }
+  if (!any) return;
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    if (places_[i].rounded) make_room(bf16_, next.number);
+    if (!places_[i].quantised) continue;
+    make_room(q_, next.number);
+    make_room(scale_, next.number / quant::kActivationGroup);
+    make_room(sums16_, next.number / 16);
+    for (const quant::Layout& layout : products[i].w->layouts()) {
+      Sums& sums = sums_of(layout);
+      make_room(sums.start, next.number / layout.group);
+      make_room(sums.sums, next.number / layout.group);
+    }
+  }
+  for_row_ranges(executor_, next.row, widest, [&](std::int64_t first, std::int64_t last, int) {
+    const auto after = std::ranges::upper_bound(places_, first, {}, &Place::row);
+    auto i = static_cast<std::size_t>(after - places_.begin()) - 1;
+    for (std::int64_t row = first; row < last; ++row) {
+      while (row >= places_[i].row + products[i].x.num_rows) ++i;
+      convert_row(products[i], places_[i], row - places_[i].row);
     }
   });
 }
 
-void CpuProducts::run_job(const CpuLinear& w, const CpuLinear::Job& job, const Matrix& x,
-                          const Matrix& y, bool accumulate) const {
-  const CpuLinear::Segment& s = w.segments()[job.segment];
-  const std::int64_t columns = w.columns();
+void CpuProducts::convert_row(const Product& product, const Place& place, std::int64_t row) {
+  const std::int64_t columns = product.w->columns();
+  const std::int64_t number = place.number + row * columns;
+  const float* x = product.x.data + row * product.x.stride;
+  if (place.rounded) kernels_.rows->to_bf16(x, columns, bf16_.data() + number);
+  if (!place.quantised) return;
+  const quant::Activations out{.q = q_.data() + number,
+                               .scale = scale_.data() + number / quant::kActivationGroup,
+                               .sums = sums16_.data() + number / 16};
+  kernels_.quant->quantise(x, columns, out);
+  for (Sums& sums : sums_) {
+    if (std::ranges::find(product.w->layouts(), sums.layout) == product.w->layouts().end())
+      continue;
+    kernels_.quant->fill_sums(out, columns, sums.layout,
+                              sums.start.data() + number / sums.layout.group,
+                              sums.sums.data() + number / sums.layout.group);
+  }
+}
+
+Status CpuProducts::add_tasks(std::span<const Product> products) {
+  tasks_.clear();
+  // Several products share the threads as they are; a single one is cut for them.
+  const std::int64_t parts = base::ceil_div<std::int64_t>(
+      executor_.num_threads(), static_cast<std::int64_t>(products.size()));
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const Product& p = products[i];
+    if (p.x.num_rows == 0) continue;
+    const auto segments = p.w->segments();
+    for (const CpuLinear::Job& job : p.w->jobs()) {
+      const CpuLinear::Segment& s = segments[job.segment];
+      if (!by_library(p, s))
+        tasks_.push_back({.product = &p, .place = &places_[i], .job = &job, .segment = &s});
+    }
+    for (const CpuLinear::Segment& s : segments) {
+      if (!by_library(p, s) || in_pieces(p, s)) continue;
+      const bool bf16 = s.view.type == WeightType::bf16;
+      auto plan = matmul_.plan({.m = p.y.num_rows,
+                                .n = s.view.rows(),
+                                .k = s.view.columns(),
+                                .lda = bf16 ? s.view.columns() : p.x.stride,
+                                .ldc = p.y.stride,
+                                .input = bf16 ? DType::bf16 : DType::f32,
+                                .accumulate = p.accumulate},
+                               parts);
+      if (!plan.ok()) return plan.status();
+      for (std::int64_t part = 0; part < num_parts(**plan); ++part)
+        tasks_.push_back(
+            {.product = &p, .place = &places_[i], .segment = &s, .plan = *plan, .part = part});
+    }
+  }
+  return {};
+}
+
+void CpuProducts::run_job(const Task& task) const {
+  const Product& p = *task.product;
+  const CpuLinear::Segment& s = *task.segment;
+  const CpuLinear::Job& job = *task.job;
+  const std::int64_t columns = p.w->columns();
   const std::int64_t first = s.first_row + job.first;
   if (s.tiles != nullptr) {
-    const quant::Layout& layout = w.layouts()[s.layout];
+    const quant::Layout& layout = p.w->layouts()[s.layout];
+    const auto sums = std::ranges::find(sums_, layout, &Sums::layout);
+    const std::int64_t number = task.place->number;
     quant::find(*kernels_.quant, layout)
         .multiply({.tiles = s.tiles + job.first / quant::kTileRows * s.tile_stride,
                    .tile_stride = s.tile_stride,
                    .num_tiles = base::ceil_div<std::int64_t>(job.count, quant::kTileRows),
                    .columns = columns,
-                   .num_rows = x.num_rows,
-                   .q = quantised_.q.data(),
-                   .scale = quantised_.scale.data(),
-                   .start = quantised_.by_layout[s.layout].start.data(),
-                   .sums = quantised_.by_layout[s.layout].sums.data(),
-                   .y = y.data + first,
-                   .y_stride = y.stride,
+                   .num_rows = p.x.num_rows,
+                   .q = q_.data() + number,
+                   .scale = scale_.data() + number / quant::kActivationGroup,
+                   .start = sums->start.data() + number / layout.group,
+                   .sums = sums->sums.data() + number / layout.group,
+                   .y = p.y.data + first,
+                   .y_stride = p.y.stride,
                    .y_columns = job.count,
-                   .accumulate = accumulate});
+                   .accumulate = p.accumulate});
   } else {
     const WeightView rows = s.view.row_range(job.first, job.count);
     gemv::find(kernels_.isa, plain_dtype(rows.type))
         .multiply({.w = rows.data,
                    .num_columns = job.count,
                    .k = columns,
-                   .x = x.data,
-                   .x_stride = x.stride,
-                   .num_rows = x.num_rows,
-                   .y = y.data + first,
-                   .y_stride = y.stride,
-                   .accumulate = accumulate});
+                   .x = p.x.data,
+                   .x_stride = p.x.stride,
+                   .num_rows = p.x.num_rows,
+                   .y = p.y.data + first,
+                   .y_stride = p.y.stride,
+                   .accumulate = p.accumulate});
   }
-  if (w.bias() == nullptr) return;
-  for (std::int64_t r = 0; r < x.num_rows; ++r)
-    kernels_.rows->add_scaled(w.bias() + first, 1.0f, job.count, y.data + r * y.stride + first);
+  if (p.w->bias() == nullptr) return;
+  for (std::int64_t r = 0; r < p.x.num_rows; ++r)
+    kernels_.rows->add_scaled(p.w->bias() + first, 1.0f, job.count,
+                              p.y.data + r * p.y.stride + first);
 }
 
-Status CpuProducts::multiply_by_library(const CpuLinear::Segment& segment, const Matrix& x,
-                                        const Matrix& y, bool accumulate) {
+Status CpuProducts::run_part(const Task& task, int thread) const {
+  const Product& p = *task.product;
+  const CpuLinear::Segment& s = *task.segment;
+  const void* x = s.view.type == WeightType::bf16
+                      ? static_cast<const void*>(bf16_.data() + task.place->number)
+                      : p.x.data;
+  return matmul_.run(*task.plan, x, s.view.data, p.y.data + s.first_row, task.part, thread);
+}
+
+Status CpuProducts::multiply_in_pieces(const Product& product, const CpuLinear::Segment& segment) {
   const std::int64_t columns = segment.view.columns();
-  kernels::ops::MatmulShape shape{.m = y.num_rows,
-                                  .n = segment.view.rows(),
-                                  .k = columns,
-                                  .lda = x.stride,
-                                  .ldc = y.stride,
-                                  .accumulate = accumulate};
-  if (segment.view.type == WeightType::f32)
-    return run_plan(shape, x.data, segment.view.data, y.data);
-
-  if (segment.view.type == WeightType::bf16 && kernels_.fast_bf16) {
-    std::uint16_t* rounded = room(x_bf16_, x.num_rows * columns);
-    for_row_ranges(executor_, x.num_rows, columns, [&](std::int64_t first, std::int64_t last, int) {
-      for (std::int64_t r = first; r < last; ++r)
-        kernels_.rows->to_bf16(x.data + r * x.stride, columns, rounded + r * columns);
-    });
-    shape.input = DType::bf16;
-    shape.lda = columns;
-    return run_plan(shape, rounded, segment.view.data, y.data);
-  }
-
-  // A piece of the weight at a time, in fp32, as large as the second cache of all cores.
+  // As many rows of the weight at a time as the second caches of all cores hold in fp32.
   const std::int64_t step =
       std::max<std::int64_t>(64, executor_.num_threads() * (std::int64_t{1} << 18) / columns);
   for (std::int64_t first = 0; first < segment.view.rows(); first += step) {
     const WeightView rows =
         segment.view.row_range(first, std::min(step, segment.view.rows() - first));
-    float* piece = room(piece_, rows.num_elements());
+    make_room(piece_, rows.num_elements());
     for_row_ranges(executor_, rows.rows(), columns, [&](std::int64_t a, std::int64_t b, int) {
       kernels::ops::dequantise(rows.type, rows.row_range(a, b - a).data, (b - a) * columns,
-                               piece + a * columns);
+                               piece_.data() + a * columns);
     });
-    shape.n = rows.rows();
-    if (Status s = run_plan(shape, x.data, piece, y.data + first); !s.ok()) return s;
+    auto plan = matmul_.plan({.m = product.y.num_rows,
+                              .n = rows.rows(),
+                              .k = columns,
+                              .lda = product.x.stride,
+                              .ldc = product.y.stride,
+                              .accumulate = product.accumulate},
+                             executor_.num_threads());
+    if (!plan.ok()) return plan.status();
+    for_each_item(executor_, num_parts(**plan), [&](std::int64_t part, int thread) {
+      Status s = matmul_.run(**plan, product.x.data, piece_.data(),
+                             product.y.data + segment.first_row + first, part, thread);
+      if (!s.ok()) failures_[static_cast<std::size_t>(thread)] = std::move(s);
+    });
+    for (Status& failure : failures_)
+      if (!failure.ok()) return std::exchange(failure, Status{});
   }
   return {};
 }
 
-Status CpuProducts::run_plan(const kernels::ops::MatmulShape& shape, const void* x, const void* w,
-                             float* y) {
-  auto plan = matmul_.plan(shape, executor_.num_threads());
-  if (!plan.ok()) return plan.status();
-  std::vector<Status> failures(static_cast<std::size_t>(executor_.num_threads()));
-  for_each_item(executor_, num_parts(**plan), [&](std::int64_t part, int thread) {
-    Status status = matmul_.run(**plan, x, w, y, part, thread);
-    if (!status.ok()) failures[static_cast<std::size_t>(thread)] = std::move(status);
-  });
-  for (Status& failure : failures)
-    if (!failure.ok()) return std::move(failure);
-  return {};
+void CpuProducts::add_bias(const Product& product, const CpuLinear::Segment& segment) const {
+  const std::int64_t columns = segment.view.rows();
+  for_row_ranges(
+      executor_, product.y.num_rows, columns, [&](std::int64_t first, std::int64_t last, int) {
+        for (std::int64_t r = first; r < last; ++r)
+          kernels_.rows->add_scaled(product.w->bias() + segment.first_row, 1.0f, columns,
+                                    product.y.data + r * product.y.stride + segment.first_row);
+      });
 }
 
 }  // namespace attune::model

@@ -97,64 +97,69 @@ TEST_P(CpuOpsTest, EmbeddingLooksUpAndScales) {
 }
 
 TEST_P(CpuOpsTest, ExpertsEqualTheirSum) {
-  constexpr std::int64_t kExperts = 4, kHidden = 32, kInner = 64, kTokens = 5, kTopk = 2;
-  for (bool interleaved : {false, true})
-    for (bool scale_input : {false, true}) {
-      std::vector<std::vector<float>> gate_up, down;
-      std::vector<WeightView> views;
-      std::vector<LinearParts> gate_up_parts, down_parts;
-      for (std::int64_t e = 0; e < kExperts; ++e) {
-        gate_up.push_back(random(2 * kInner * kHidden));
-        down.push_back(random(kHidden * kInner));
-      }
-      for (std::int64_t e = 0; e < kExperts; ++e) {
-        views.push_back(weight(gate_up[static_cast<std::size_t>(e)], 2 * kInner, kHidden));
-        views.push_back(weight(down[static_cast<std::size_t>(e)], kHidden, kInner));
-      }
-      for (std::size_t e = 0; e < kExperts; ++e) {
-        gate_up_parts.push_back({.weights = std::span(&views[2 * e], 1)});
-        down_parts.push_back({.weights = std::span(&views[2 * e + 1], 1)});
-      }
-      auto experts = ops_->make_experts({.gate_up = gate_up_parts,
-                                         .down = down_parts,
-                                         .activation = {.interleaved = interleaved}});
-      ASSERT_TRUE(experts.ok());
-      auto x = random(kTokens * kHidden);
-      // Expert 2 gets nobody, token 3 goes to one expert twice removed: id 9 is no expert.
-      std::vector<std::int32_t> chosen{0, 1, 3, 0, 1, 3, 9, 3, 0, 1};
-      auto weights = random(kTokens * kTopk);
-      std::vector<float> out(kTokens * kHidden, 1.0f);
-      ops_->experts(**experts, view(x, kTokens, kHidden),
-                    TensorView::dense(chosen.data(), DType::i32, {kTokens, kTopk}),
-                    view(weights, kTokens, kTopk), scale_input, view(out, kTokens, kHidden));
-      ASSERT_TRUE(ops_->synchronize().ok());
-      for (std::size_t t = 0; t < kTokens; ++t) {
-        std::vector<double> want(kHidden, 1.0);
-        for (std::size_t j = 0; j < kTopk; ++j) {
-          const auto e = static_cast<std::size_t>(chosen[t * kTopk + j]);
-          if (e >= kExperts) continue;
-          const double w = weights[t * kTopk + j];
-          std::vector<double> inner(kInner);
-          for (std::size_t i = 0; i < kInner; ++i) {
-            const std::size_t gate_row = interleaved ? 2 * i : i;
-            const std::size_t up_row = interleaved ? 2 * i + 1 : i + kInner;
-            double gate = 0, up = 0;
-            for (std::size_t c = 0; c < kHidden; ++c) {
-              const double xc = x[t * kHidden + c] * (scale_input ? w : 1.0);
-              gate += xc * gate_up[e][gate_row * kHidden + c];
-              up += xc * gate_up[e][up_row * kHidden + c];
+  constexpr std::size_t kExperts = 4, kHidden = 32, kInner = 64, kTopk = 2;
+  std::vector<std::vector<float>> gate_up, down;
+  for (std::size_t e = 0; e < kExperts; ++e) {
+    gate_up.push_back(random(2 * kInner * kHidden));
+    down.push_back(random(kHidden * kInner));
+  }
+  std::vector<WeightView> views;
+  std::vector<LinearParts> gate_up_parts, down_parts;
+  for (std::size_t e = 0; e < kExperts; ++e) {
+    views.push_back(weight(gate_up[e], 2 * kInner, kHidden));
+    views.push_back(weight(down[e], kHidden, kInner));
+  }
+  for (std::size_t e = 0; e < kExperts; ++e) {
+    gate_up_parts.push_back({.weights = std::span(&views[2 * e], 1)});
+    down_parts.push_back({.weights = std::span(&views[2 * e + 1], 1)});
+  }
+  for (const bool interleaved : {false, true})
+    for (const bool scale_input : {false, true})
+      for (const std::size_t tokens : {1, 5, 70}) {
+        auto experts = ops_->make_experts({.gate_up = gate_up_parts,
+                                           .down = down_parts,
+                                           .activation = {.interleaved = interleaved}});
+        ASSERT_TRUE(experts.ok());
+        auto x = random(static_cast<std::int64_t>(tokens * kHidden));
+        // Expert 2 gets nobody; id 9 is no expert.
+        constexpr std::int32_t kChoices[] = {0, 1, 3, 0, 1, 3, 9, 3, 0, 1};
+        std::vector<std::int32_t> chosen(tokens * kTopk);
+        for (std::size_t c = 0; c < chosen.size(); ++c) chosen[c] = kChoices[c % 10];
+        auto weights = random(static_cast<std::int64_t>(tokens * kTopk));
+        std::vector<float> out(tokens * kHidden, 1.0f);
+        const auto n = static_cast<std::int64_t>(tokens);
+        ops_->experts(**experts, view(x, n, kHidden),
+                      TensorView::dense(chosen.data(), DType::i32, {n, kTopk}),
+                      view(weights, n, kTopk), scale_input, view(out, n, kHidden));
+        ASSERT_TRUE(ops_->synchronize().ok());
+        for (std::size_t t = 0; t < tokens; ++t) {
+          std::vector<double> want(kHidden, 1.0);
+          for (std::size_t j = 0; j < kTopk; ++j) {
+            const auto e = static_cast<std::size_t>(chosen[t * kTopk + j]);
+            if (e >= kExperts) continue;
+            const double w = weights[t * kTopk + j];
+            std::vector<double> inner(kInner);
+            for (std::size_t i = 0; i < kInner; ++i) {
+              const std::size_t gate_row = interleaved ? 2 * i : i;
+              const std::size_t up_row = interleaved ? 2 * i + 1 : i + kInner;
+              double gate = 0, up = 0;
+              for (std::size_t c = 0; c < kHidden; ++c) {
+                const double xc = x[t * kHidden + c] * (scale_input ? w : 1.0);
+                gate += xc * gate_up[e][gate_row * kHidden + c];
+                up += xc * gate_up[e][up_row * kHidden + c];
+              }
+              inner[i] = gate / (1.0 + std::exp(-gate)) * up;
             }
-            inner[i] = gate / (1.0 + std::exp(-gate)) * up;
+            for (std::size_t c = 0; c < kHidden; ++c)
+              for (std::size_t i = 0; i < kInner; ++i)
+                want[c] += (scale_input ? 1.0 : w) * inner[i] * down[e][c * kInner + i];
           }
+          const double tolerance = GetParam() == CpuWeights::bf16 ? 0.1 : 2e-4;
           for (std::size_t c = 0; c < kHidden; ++c)
-            for (std::size_t i = 0; i < kInner; ++i)
-              want[c] += (scale_input ? 1.0 : w) * inner[i] * down[e][c * kInner + i];
+            ASSERT_NEAR(out[t * kHidden + c], want[c], tolerance * (1 + std::abs(want[c])))
+                << tokens << " tokens, token " << t;
         }
-        const double tolerance = GetParam() == CpuWeights::bf16 ? 0.1 : 2e-4;
-        for (std::size_t c = 0; c < kHidden; ++c)
-          ASSERT_NEAR(out[t * kHidden + c], want[c], tolerance * (1 + std::abs(want[c])));
       }
-    }
 }
 
 TEST_P(CpuOpsTest, NormsOfRowsAndHeads) {
