@@ -165,9 +165,11 @@ constexpr DecodeWork cut_requests(const CutRule& rule, std::int32_t tile, std::i
 
   // Count first: parts must know how many they are, and their places must suffice. Fewer levels
   // make fewer parts.
+  std::int32_t num_long = 0;
   for (; levels.count >= 0; --levels.count) {
     std::int64_t left = levels.total;
     std::int64_t places = 0;
+    num_long = 0;
     for (std::int32_t r = 0; r < num_requests; ++r) {
       CutState s;
       s.tiles = tiles(r);
@@ -184,6 +186,7 @@ constexpr DecodeWork cut_requests(const CutRule& rule, std::int32_t tile, std::i
       if (s.parts > 1) places += s.parts;
       s.at = 0;
       left -= s.tiles;
+      num_long += s.level == kAllLevels ? 1 : 0;
       state(r) = s;
     }
     if (places <= rule.max_parts) break;
@@ -192,9 +195,12 @@ constexpr DecodeWork cut_requests(const CutRule& rule, std::int32_t tile, std::i
 
   DecodeWork work;
   const std::int32_t passes = levels.count > 0 ? levels.count : 1;
-  for (std::int32_t level = 0; level < passes; ++level) {
+  // Longest first: at each level the pieces of long requests, then short requests.
+  for (std::int32_t pass = num_long > 0 ? 0 : 1; pass < 2 * passes; pass += num_long > 0 ? 1 : 2) {
+    const std::int32_t level = pass / 2;
     for (std::int32_t r = 0; r < num_requests; ++r) {
       CutState& s = state(r);
+      if ((s.level == kAllLevels) != (pass % 2 == 0)) continue;
       const CutPieces pieces =
           levels.count > 0 ? detail::pieces_at(levels, level, s) : CutPieces{1, s.tiles};
       if (pieces.count == 0) continue;

@@ -264,7 +264,7 @@ Status FlashinferBackend::run(const Plan& plan, const LayerCall& call, Stream st
     p.heads_per_cta = shape.heads_per_cta;
     p.units = decode::FastDivisor(static_cast<std::uint32_t>(shape.units));
     return decode::launch(*setup_.decode, p, setup_.decode_grid, setup_.decode_shared_bytes,
-                          native(stream));
+                          setup_.overlap, native(stream));
   }
   return {};
 }
@@ -333,6 +333,7 @@ Result<std::unique_ptr<Backend>> make_cuda(const BackendContext& context) {
   const auto ctas = prefill::prepare(*setup.prefill);
   if (!ctas.ok()) return ctas.status();
   setup.decode_shared_bytes = *shared;
+  setup.overlap = card->sm >= 90;
   setup.decode_grid = card->num_sms * setup.decode->ctas_per_sm;
   setup.prefill_grid = card->num_sms * *ctas;
   return std::unique_ptr<Backend>(std::make_unique<FlashinferBackend>(context, setup));

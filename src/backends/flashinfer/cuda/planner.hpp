@@ -29,6 +29,7 @@ struct Setup {
   const kernels::ragged_prefill::sm80::Instance* prefill = nullptr;
   int decode_grid = 0;
   int decode_shared_bytes = 0;
+  bool overlap = false;  ///< the card has programmatic dependent launch
   int prefill_grid = 0;
   attention::MaskRule rule;  ///< not causal where custom masks take over
 };

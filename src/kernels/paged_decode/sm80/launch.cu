@@ -55,12 +55,17 @@ Result<int> prepare(const Instance& instance, int shared_per_sm) {
 }
 
 Status launch(const Instance& instance, const Params& params, int grid, int shared_bytes,
-              cudaStream_t stream) {
+              bool overlap, cudaStream_t stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(grid);
   config.blockDim = static_cast<unsigned>(32 * instance.warps);
   config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
   config.stream = stream;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = overlap ? 1 : 0;
   void* arguments[] = {const_cast<Params*>(&params)};
   const cudaError_t error = cudaLaunchKernelExC(&config, instance.kernel, arguments);
   if (error == cudaSuccess) return {};

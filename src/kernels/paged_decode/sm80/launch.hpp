@@ -35,8 +35,9 @@ struct Instance {
 /// backend.
 [[nodiscard]] Result<int> prepare(const Instance& instance, int shared_per_sm);
 
-/// Nothing waits, nothing is allocated. `grid` is what the plan counted on.
+/// Nothing waits, nothing is allocated. `grid` is what the plan counted on. `overlap`: the CTAs may
+/// settle in while the kernel before them in the stream ends (sm_90 and newer).
 [[nodiscard]] Status launch(const Instance& instance, const Params& params, int grid,
-                            int shared_bytes, cudaStream_t stream);
+                            int shared_bytes, bool overlap, cudaStream_t stream);
 
 }  // namespace attune::kernels::paged_decode::sm80
