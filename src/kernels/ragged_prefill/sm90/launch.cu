@@ -32,7 +32,10 @@ Status encode(TensorMapEncoder encoder, CUtensorMap& map, DType dtype, const voi
     box_dims[i] = static_cast<cuuint32_t>(box[i]);
     ones[i] = 1;
   }
-  for (std::size_t i = 0; i + 1 < Rank; ++i) bytes[i] = static_cast<cuuint64_t>(strides[i]) * 2;
+  // The stride of a dimension of one is never walked and may be anything: the copy engine still
+  // wants a multiple of 16 bytes.
+  for (std::size_t i = 0; i + 1 < Rank; ++i)
+    bytes[i] = static_cast<cuuint64_t>(dims[i + 1] > 1 ? strides[i] : dims[0]) * 2;
   const auto function = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encoder);
   const CUresult result = function(
       &map,
