@@ -157,8 +157,10 @@ int generate(const GenerateOptions& options) {
   const Result<runtime::EngineOptions> engine =
       engine_options(options, *prompts, checkpoint->config);
   if (!engine.ok()) return report(engine.status());
-  const ModelRun model_run{
-      .weights = options.weights, .batch_invariant = options.batch_invariant, .engine = *engine};
+  const ModelRun model_run{.weights = options.weights,
+                           .batch_invariant = options.batch_invariant,
+                           .engine = *engine,
+                           .calibration = calibration_tokens(options.common, words)};
   Result<std::unique_ptr<runtime::Session>> session =
       open_session(options.common, model_run, std::move(*checkpoint));
   if (!session.ok()) return report(session.status());

@@ -17,8 +17,10 @@ struct Opening {
 
   /// Valid as long as this object is.
   [[nodiscard]] runtime::MakeBackends make_backends() const {
-    return [this](const model::ModelConfig& config, Executor& executor) {
+    return [this](const model::ModelConfig& config, Executor& executor,
+                  std::optional<DType> kv_dtype) {
       runtime::BackendRequest asked = request;
+      if (kv_dtype) asked.selection.kv_dtype = kv_dtype;
       if (config.checkpoint_kv_dtype) asked.dtypes.kv = *config.checkpoint_kv_dtype;
       return runtime::make_backends(registry, config, asked, executor);
     };
@@ -65,6 +67,13 @@ Result<model::CpuWeights> parse_weights(const std::string& word) {
   return invalid_argument("--weights is '" + word + "', wanted auto, as_stored, bf16 or fp32");
 }
 
+std::vector<std::int32_t> calibration_tokens(const CommonOptions& options,
+                                             const text::Tokenizer* tokenizer) {
+  if (options.kv_cache_dtype != "int8" || tokenizer == nullptr) return {};
+  const Result<std::vector<text::TokenId>> tokens = tokenizer->encode(runtime::kCalibrationText);
+  return tokens.ok() ? *tokens : std::vector<std::int32_t>{};
+}
+
 Result<std::unique_ptr<runtime::Session>> open_session(const CommonOptions& options,
                                                        const ModelRun& run,
                                                        model::Checkpoint checkpoint) {
@@ -72,6 +81,7 @@ Result<std::unique_ptr<runtime::Session>> open_session(const CommonOptions& opti
   if (!opening.ok()) return opening.status();
   runtime::SessionOptions session = opening->session;
   session.engine = run.engine;
+  session.calibration = run.calibration;
   auto opened = runtime::Session::open(std::move(checkpoint), opening->make_backends(), session);
   if (!opened.ok()) return opened.status();
   print_warnings((*opened)->selection());

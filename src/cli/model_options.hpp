@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <attune/registry.hpp>
 #include <attune/status.hpp>
@@ -13,6 +14,7 @@
 #include "runtime/backend_set.hpp"
 #include "runtime/embedder.hpp"
 #include "runtime/session.hpp"
+#include "text/tokenizer.hpp"
 
 namespace attune::cli {
 
@@ -23,8 +25,13 @@ Result<model::CpuWeights> parse_weights(const std::string& word);
 struct ModelRun {
   std::string weights = "auto";  ///< auto, as_stored, bf16, fp32
   bool batch_invariant = false;
-  runtime::EngineOptions engine;
+  runtime::EngineOptions engine{};
+  std::vector<std::int32_t> calibration{};  ///< for integer KV caches: a text's tokens
 };
+
+/// Tokens of the calibration text, where it is needed and there is a tokenizer.
+[[nodiscard]] std::vector<std::int32_t> calibration_tokens(const CommonOptions& options,
+                                                           const text::Tokenizer* tokenizer);
 
 /// Opens `checkpoint` on the device of --device with the backends of the options.
 Result<std::unique_ptr<runtime::Session>> open_session(const CommonOptions& options,

@@ -29,8 +29,9 @@ int print_perplexity(const GenerateOptions& options, model::Checkpoint checkpoin
     return report(invalid_argument(*options.perplexity + " holds fewer than two tokens"));
 
   const std::int64_t window = std::min(checkpoint.config.context_length, kWindow);
-  ModelRun run{
-      .weights = options.weights, .batch_invariant = options.batch_invariant, .engine = {}};
+  ModelRun run{.weights = options.weights,
+               .batch_invariant = options.batch_invariant,
+               .calibration = calibration_tokens(options.common, &tokenizer)};
   run.engine.context_limit = window;
   run.engine.score_prompts = true;
   run.engine.scheduler = {.chunk_size = std::min<std::int64_t>(options.chunk_size, 128),

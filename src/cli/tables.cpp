@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/command.hpp"
+#include "cli/models_table.hpp"
 #include "cli/selection_options.hpp"
 #include "registry/tables.hpp"
 
@@ -16,6 +17,7 @@ struct TablesOptions {
   CommonOptions common;
   std::string format = "md";
   std::string write;
+  std::string models;
 };
 
 Status write_file(const std::string& path, const std::string& text) {
@@ -34,6 +36,10 @@ int run_tables(const TablesOptions& options) {
         write_file(options.write + "/backends.md", registry::backends_markdown(backends));
     if (status.ok())
       status = write_file(options.write + "/selection.md", registry::selection_markdown());
+    if (status.ok() && !options.models.empty()) {
+      const Result<std::string> models = models_markdown(options.models, *registry);
+      status = models.ok() ? write_file(options.write + "/models.md", *models) : models.status();
+    }
     return report(status);
   }
   if (options.format == "json")
@@ -55,6 +61,10 @@ void add_tables(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--write", options->write,
                       "a folder to write backends.md and selection.md to");
+  command
+      ->add_option("--models", options->models,
+                   "a folder of models: with --write, models.md tells who serves them")
+      ->needs("--write");
   command
       ->add_option("--plugin", options->common.plugins, "a shared object with backends; repeatable")
       ->envname("ATTUNE_PLUGINS")

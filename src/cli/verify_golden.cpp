@@ -70,6 +70,10 @@ Result<std::vector<Candidate>> candidates(const CommonOptions& options, const Re
                                           const DeviceInfo& device) {
   Result<SelectionOptions> asked = selection_options(options);
   if (!asked.ok()) return asked.status();
+  if (asked->kv_dtype == DType::i8) {
+    return invalid_argument(
+        "verify --golden takes no int8 cache, whose factors only generate calibrates");
+  }
   if (!asked->kv_dtype) asked->kv_dtype = DType::f32;  // what the tolerance was set for
   const bool named = asked->prefill != "auto" || asked->decode != "auto" || !asked->layers.empty();
   if (named) {

@@ -187,6 +187,11 @@ Status GqaMixer::forward(Step& step, const TensorView& x, const TensorView& out)
     if (cached) {
       call.k_cache = step.input.kv->k(static_cast<std::size_t>(kv_layer_));
       call.v_cache = step.input.kv->v(static_cast<std::size_t>(kv_layer_));
+      if (!step.input.kv_scales.empty()) {
+        const LayerKvScales& scales = step.input.kv_scales[static_cast<std::size_t>(kv_layer_)];
+        call.k_scale_per_head = scales.k;
+        call.v_scale_per_head = scales.v;
+      }
     }
     if (cached && writes_cache()) {
       call.slot_mapping = group.slot_mapping.subspan(static_cast<std::size_t>(part.first_row),

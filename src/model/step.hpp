@@ -28,14 +28,21 @@ struct GroupStep {
   std::span<const std::int64_t> slot_mapping;  ///< [num_tokens]; empty for linear groups
 };
 
+/// Factors of one layer's stored keys and values, [num_kv_heads] each, device memory; nullptr = 1.
+struct LayerKvScales {
+  const float* k = nullptr;
+  const float* v = nullptr;
+};
+
 /// What an engine hands to Model::forward.
 struct StepInput {
   std::span<const std::int32_t> tokens;
-  std::span<const std::int32_t> positions;   ///< [tokens]
-  std::span<const std::int32_t> logit_rows;  ///< rows whose logits are wanted, ascending
-  std::span<const GroupStep> groups;         ///< one each of Model::groups()
-  const cache::KvStorage* kv = nullptr;      ///< one entry a layer
-  const cache::StatePool* states = nullptr;  ///< likewise; nullptr without linear layers
+  std::span<const std::int32_t> positions;     ///< [tokens]
+  std::span<const std::int32_t> logit_rows;    ///< rows whose logits are wanted, ascending
+  std::span<const GroupStep> groups;           ///< one each of Model::groups()
+  std::span<const LayerKvScales> kv_scales{};  ///< one entry a layer, or empty
+  const cache::KvStorage* kv = nullptr;        ///< one entry a layer
+  const cache::StatePool* states = nullptr;    ///< likewise; nullptr without linear layers
 };
 
 /// What a layer gets besides its input.

@@ -16,12 +16,21 @@ Result<std::shared_ptr<Backend>> make_one(const Registry& registry, const std::s
 
 Result<BackendSet> make_backends(const Registry& registry, const model::ModelConfig& config,
                                  const BackendRequest& request, Executor& executor) {
+  const bool int8 = request.selection.kv_dtype == DType::i8;
   ModelQuery query{.architecture = config.architecture, .groups = {}};
-  for (model::AttentionGroup& group : model::attention_groups(config, request.dtypes))
+  for (model::AttentionGroup& group : model::attention_groups(config, request.dtypes)) {
+    if (int8 && !is_linear(group.spec.variant)) {
+      if (group.spec.variant != Variant::gqa) {
+        return unsupported("int8 KV caches are calibrated for gqa layers only, have " +
+                           std::string(name(group.spec.variant)));
+      }
+      group.spec.kv_scales = group.spec.per_head_scales = true;
+    }
     query.groups.push_back({.layers = std::move(group.layers),
                             .kind = std::move(group.kind),
                             .spec = group.spec,
                             .encoder = group.encoder});
+  }
   SelectionOptions options = request.selection;
   if (request.batch_invariant) options.required = options.required | Feature::batch_invariant;
   Result<Selection> selection = registry.select(query, request.device, options);

@@ -50,7 +50,7 @@ Result<std::unique_ptr<Embedder>> Embedder::open(model::Checkpoint checkpoint,
   auto threads = device::ThreadPool::make({.num_threads = options.num_threads});
   if (!threads.ok()) return threads.status();
   e->threads_ = std::move(*threads);
-  Result<BackendSet> backends = make_backends(config, *e->threads_);
+  Result<BackendSet> backends = make_backends(config, *e->threads_, std::nullopt);
   if (!backends.ok()) return backends.status();
   e->backends_ = std::move(*backends);
   auto ops = model::make_cpu_ops(*e->threads_, {.weights = options.weights,

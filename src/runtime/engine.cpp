@@ -50,7 +50,9 @@ model::ModelOptions model_options(const EngineOptions& options) {
 
 Result<std::unique_ptr<Engine>> Engine::make(model::Model& model, model::Ops& ops,
                                              BackendSet backends, const EngineOptions& options) {
-  require(backends.groups.size() == model.groups().size(), "backends for every attention group");
+  require(backends.groups.size() == model.groups().size() &&
+              backends.attention.size() == model.groups().size(),
+          "backends for every attention group");
   require(options.context_limit > 0, "a context limit");
   std::unique_ptr<Engine> engine(new Engine(model, ops, std::move(backends), options));
   if (Status s = engine->allocate_cache(); !s.ok()) return s;
@@ -66,8 +68,8 @@ Result<std::unique_ptr<Engine>> Engine::make(model::Model& model, model::Ops& op
 }
 
 Status Engine::allocate_cache() {
-  cache_groups_ = cache_groups(model_.groups());
-  cache_group_of_.assign(model_.groups().size(), -1);
+  cache_groups_ = cache_groups(backends_.attention);
+  cache_group_of_.assign(backends_.attention.size(), -1);
   const std::int32_t page_size = backends_.page_size;
   const std::int64_t context_pages =
       base::ceil_div<std::int64_t>(options_.context_limit, page_size);
@@ -85,7 +87,7 @@ Status Engine::allocate_cache() {
     pools_.emplace_back(static_cast<std::int32_t>(pages), page_size);
     for (int g : group.attention_groups) {
       cache_group_of_[static_cast<std::size_t>(g)] = static_cast<int>(c);
-      const model::AttentionGroup& attention = model_.groups()[static_cast<std::size_t>(g)];
+      const model::AttentionGroup& attention = backends_.attention[static_cast<std::size_t>(g)];
       for (int layer : attention.layers) {
         // A layer that reads another's cache keeps nothing of its own.
         if (model_.config().layers[static_cast<std::size_t>(layer)].kv_source >= 0) continue;
@@ -149,7 +151,7 @@ Status Engine::allocate_states() {
 }
 
 Status Engine::allocate_workspaces() {
-  plans_.resize(model_.groups().size());
+  plans_.resize(backends_.attention.size());
   for (std::size_t g = 0; g < plans_.size(); ++g) {
     const int cache_group = cache_group_of_[g];
     const std::int64_t pages =
@@ -302,6 +304,7 @@ Result<std::vector<Event>> Engine::step() {
                                .positions = batch_.positions(),
                                .logit_rows = batch_.logit_rows(),
                                .groups = group_steps_,
+                               .kv_scales = kv_scales_,
                                .kv = &*kv_,
                                .states = states_ ? &*states_ : nullptr};
   if (Status s = model_.forward(input, logits); !s.ok()) return s;

@@ -84,12 +84,17 @@ class Engine {
   [[nodiscard]] Request take(RequestId id);
   [[nodiscard]] const Request& find(RequestId id) const { return *requests_.at(id); }
 
+  /// Factors of integer KV types (kv_calibration.hpp), which outlive the engine. Before any
+  /// request.
+  void use_kv_scales(std::span<const model::LayerKvScales> by_layer) { kv_scales_ = by_layer; }
+
   [[nodiscard]] bool idle() const { return scheduler_->idle(); }
   [[nodiscard]] EngineStatistics statistics() const;
   [[nodiscard]] const EngineOptions& options() const { return options_; }
   [[nodiscard]] const BackendSet& backends() const { return backends_; }
   /// Pages held of each pool, for tests and statistics.
   [[nodiscard]] std::span<const PagePool> pools() const { return pools_; }
+  [[nodiscard]] const cache::KvStorage& kv() const { return *kv_; }
 
  private:
   Engine(model::Model& model, model::Ops& ops, BackendSet backends, const EngineOptions& options)
@@ -129,6 +134,7 @@ class Engine {
   std::vector<model::Buffer>
       device_slots_;  ///< by cache group: slot_mapping, where memory is not the host's
   std::optional<cache::StatePool> states_;  ///< of linear layers; none without them
+  std::span<const model::LayerKvScales> kv_scales_;
   std::optional<Scheduler> scheduler_;
   std::vector<std::array<PlanSlot, 2>> plans_;  ///< by attention group, then phase
 

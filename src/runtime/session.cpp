@@ -2,12 +2,34 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "model/device_ops.hpp"
 
 namespace attune::runtime {
+
+namespace {
+
+constexpr std::size_t kCalibrationTokens = 256;
+
+/// The text's first tokens, or without a text every so many-th token of the vocabulary.
+std::vector<std::int32_t> calibration_tokens(const SessionOptions& options,
+                                             const model::ModelConfig& config) {
+  constexpr std::int64_t kStride = 7919;  // a prime: it visits a whole vocabulary
+  const auto limit = std::min(kCalibrationTokens, static_cast<std::size_t>(config.context_length));
+  std::vector<std::int32_t> tokens = options.calibration;
+  if (tokens.empty())
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(limit); ++i)
+      tokens.push_back(static_cast<std::int32_t>(i * kStride % config.vocab_size));
+  if (tokens.size() > limit) tokens.resize(limit);
+  return tokens;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
                                                const MakeBackends& make_backends,
@@ -23,7 +45,7 @@ Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
   if (!threads.ok()) return threads.status();
   session->threads_ = std::move(*threads);
 
-  Result<BackendSet> backends = make_backends(config, *session->threads_);
+  Result<BackendSet> backends = make_backends(config, *session->threads_, std::nullopt);
   if (!backends.ok()) return backends.status();
 
   auto ops = model::make_device_ops(options.device, *session->threads_,
@@ -32,13 +54,27 @@ Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
                                      .batch_invariant = options.batch_invariant});
   if (!ops.ok()) return ops.status();
   session->ops_ = std::move(*ops);
+  const bool calibrate = needs_calibration(*backends);
+  const std::vector<std::int32_t> calibration =
+      calibrate ? calibration_tokens(options, config) : std::vector<std::int32_t>{};
+  model::ModelOptions bounds = model_options(engine);
+  bounds.max_tokens = std::max(bounds.max_tokens, static_cast<std::int64_t>(calibration.size()));
   auto model = model::Model::make(config, backends->attention, *session->checkpoint_.weights,
-                                  *session->ops_, model_options(engine));
+                                  *session->ops_, bounds);
   if (!model.ok()) return model.status();
   session->model_ = std::move(*model);
+  if (calibrate) {
+    Result<BackendSet> exact = make_backends(config, *session->threads_, DType::f32);
+    if (!exact.ok()) return exact.status();
+    Result<KvScales> scales =
+        calibrate_kv(*session->model_, *session->ops_, std::move(*exact), calibration);
+    if (!scales.ok()) return scales.status();
+    session->kv_scales_ = std::move(*scales);
+  }
   auto made = Engine::make(*session->model_, *session->ops_, std::move(*backends), engine);
   if (!made.ok()) return made.status();
   session->engine_ = std::move(*made);
+  session->engine_->use_kv_scales(session->kv_scales_.by_layer());
   session->load_seconds_ =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return session;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <attune/device.hpp>
 #include <attune/status.hpp>
@@ -17,6 +18,7 @@
 #include "model/model.hpp"
 #include "runtime/backend_set.hpp"
 #include "runtime/engine.hpp"
+#include "runtime/kv_calibration.hpp"
 
 namespace attune::runtime {
 
@@ -26,11 +28,14 @@ struct SessionOptions {
   model::CpuWeights weights = model::CpuWeights::as_stored;
   bool batch_invariant = false;  ///< of the products; the backends are asked by who makes them
   EngineOptions engine;          ///< context_limit 0 = the model's
+  /// What integer KV caches are calibrated with; empty = tokens from all over the vocabulary.
+  std::vector<std::int32_t> calibration{};
 };
 
 /// Chooses and makes the backends; called before weights are read, so that a refusal costs nothing.
-using MakeBackends =
-    std::function<Result<BackendSet>(const model::ModelConfig& config, Executor& executor)>;
+/// With `kv_dtype` it makes the same backends for a cache of that type.
+using MakeBackends = std::function<Result<BackendSet>(
+    const model::ModelConfig& config, Executor& executor, std::optional<DType> kv_dtype)>;
 
 class Session {
  public:
@@ -55,6 +60,7 @@ class Session {
   std::unique_ptr<device::ThreadPool> threads_;
   std::unique_ptr<model::Ops> ops_;
   std::unique_ptr<model::Model> model_;
+  KvScales kv_scales_;
   std::unique_ptr<Engine> engine_;
   double load_seconds_ = 0;
 };

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,7 @@ struct Opening {
   std::string backend = "cpu";
   int num_threads = 2;
   bool batch_invariant = false;
+  DType kv_dtype = DType::f32;
   EngineOptions engine{.context_limit = 200, .pool_tokens = 4096, .scheduler = {}};
 };
 
@@ -36,12 +39,14 @@ std::unique_ptr<Session> open(const Opening& opening) {
   options.weights = model::CpuWeights::f32;
   options.batch_invariant = opening.batch_invariant;
   options.engine = opening.engine;
-  const auto make = [&](const model::ModelConfig& config, Executor& executor) {
+  const auto make = [&](const model::ModelConfig& config, Executor& executor,
+                        std::optional<DType> kv_dtype) {
     BackendRequest request;
     request.device = options.device;
     request.selection.prefill = request.selection.decode = opening.backend;
     request.selection.page_size = 4;
     request.dtypes = {.compute = DType::f32, .kv = DType::f32};
+    request.selection.kv_dtype = kv_dtype ? *kv_dtype : opening.kv_dtype;
     request.batch_invariant = opening.batch_invariant;
     return make_backends(*registry, config, request, executor);
   };
@@ -214,14 +219,40 @@ TEST(Engine, FailsTheRequestThatOutgrowsThePoolAndGoesOn) {
   EXPECT_EQ(run_alone(engine, prompt(10, 1), {.max_new_tokens = 5}).num_generated(), 5);
 }
 
+TEST(Session, AnInt8CacheIsCalibratedAndStaysClose) {
+  for (const char* family : {"llama", "gemma3_text"}) {
+    std::vector<std::vector<float>> logits;
+    for (const DType kv : {DType::f32, DType::i8}) {
+      Opening opening{.family = family};
+      opening.kv_dtype = kv;
+      opening.engine.keep_logits = true;
+      const auto session = open(opening);
+      ASSERT_TRUE(session);
+      const RequestOptions options{.max_new_tokens = 0, .want_logits = true};
+      logits.push_back(run_alone(session->engine(), prompt(60, 4), options).logits);
+    }
+    ASSERT_EQ(logits[0].size(), logits[1].size());
+    double worst = 0;
+    double largest = 0;
+    for (std::size_t i = 0; i < logits[0].size(); ++i) {
+      worst = std::max(worst, std::fabs(double{logits[0][i]} - logits[1][i]));
+      largest = std::max(largest, std::fabs(double{logits[0][i]}));
+    }
+    EXPECT_GT(worst, 0.0) << "the cache is really int8";
+    EXPECT_LT(worst, 0.1 * largest) << family;
+  }
+}
+
 TEST(Session, RefusesBeforeWeightsAreRead) {
   auto checkpoint = model::open_checkpoint(golden("gpt_oss"));
   ASSERT_TRUE(checkpoint.ok());
   const Result<Registry> registry = Registry::open({});
-  const auto make = [&](const model::ModelConfig& config, Executor& executor) {
+  const auto make = [&](const model::ModelConfig& config, Executor& executor,
+                        std::optional<DType> kv_dtype) {
     BackendRequest request;
     request.device = cpu_device();
     request.selection.prefill = request.selection.decode = "torch_native";
+    request.selection.kv_dtype = kv_dtype;
     request.dtypes = {.compute = DType::f32, .kv = DType::f32};
     return make_backends(*registry, config, request, executor);
   };
