@@ -130,6 +130,7 @@ constexpr Change kChanges[] = {
      }},
     {"page_size",
      [](const BackendDescriptor&, const Capability& row, Asked& asked) {
+       if (is_linear(row.variants[0])) return false;  // a state has no pages
        std::int32_t page = 257;  // where any size up to 256 is declared; a factory may take more
        asked.factory_too = !row.page_sizes.empty();
        if (asked.factory_too) replace_by_undeclared(page, row.page_sizes, {24, 48, 96});

@@ -14,6 +14,7 @@ struct ModelFacts {
   std::string_view architecture;
   bool has_gdn = false;
   bool has_mamba2 = false;
+  bool has_sinks = false;  ///< in any layer: one default serves the whole model
 };
 
 enum class When : std::uint8_t {
@@ -58,7 +59,7 @@ enum class When : std::uint8_t {
              (options.speculative_topk == 1 && options.page_size <= 1);
     case When::equal_head_dims: return spec.head_dim_qk == spec.head_dim_vo;
     case When::unequal_head_dims: return spec.head_dim_qk != spec.head_dim_vo;
-    case When::no_sinks: return !spec.sinks;
+    case When::no_sinks: return !model.has_sinks;
     case When::kv_fp8_e4m3: return spec.kv_dtype == DType::fp8_e4m3;
     case When::kv_fp8_e5m2: return spec.kv_dtype == DType::fp8_e5m2;
     case When::latent_heads_16_or_128: return spec.num_qo_heads == 16 || spec.num_qo_heads == 128;

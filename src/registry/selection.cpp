@@ -31,6 +31,7 @@ ModelFacts facts_of(const ModelQuery& query) {
   for (const LayerGroup& group : query.groups) {
     facts.has_gdn = facts.has_gdn || group.spec.variant == Variant::gdn;
     facts.has_mamba2 = facts.has_mamba2 || group.spec.variant == Variant::mamba2;
+    facts.has_sinks = facts.has_sinks || group.spec.sinks;
   }
   return facts;
 }

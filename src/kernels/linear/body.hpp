@@ -85,6 +85,8 @@ struct Body {
     return used;
   }
 
+  static std::int64_t scratch_floats(const Params& p) { return lay_out(p, nullptr, nullptr); }
+
   static Vec load_activations(const void* data, bool bf16, std::int64_t at, int n) {
     return bf16
                ? S::template load_as_n<DType::bf16>(static_cast<const std::uint16_t*>(data) + at, n)

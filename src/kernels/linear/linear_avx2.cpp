@@ -7,8 +7,7 @@ namespace attune::kernels::linear {
 const Kernel kAvx2Kernel{
     .isa = Isa::avx2,
     .run = Body<simd::Avx2>::run,
-    .scratch_floats =
-        [](const Params& p) { return Body<simd::Avx2>::lay_out(p, nullptr, nullptr); },
+    .scratch_floats = Body<simd::Avx2>::scratch_floats,
 };
 
 }  // namespace attune::kernels::linear

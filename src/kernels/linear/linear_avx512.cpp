@@ -7,8 +7,7 @@ namespace attune::kernels::linear {
 const Kernel kAvx512Kernel{
     .isa = Isa::avx512,
     .run = Body<simd::Avx512>::run,
-    .scratch_floats =
-        [](const Params& p) { return Body<simd::Avx512>::lay_out(p, nullptr, nullptr); },
+    .scratch_floats = Body<simd::Avx512>::scratch_floats,
 };
 
 }  // namespace attune::kernels::linear

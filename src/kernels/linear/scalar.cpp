@@ -7,8 +7,7 @@ namespace attune::kernels::linear {
 const Kernel kScalarKernel{
     .isa = Isa::scalar,
     .run = Body<simd::Scalar>::run,
-    .scratch_floats =
-        [](const Params& p) { return Body<simd::Scalar>::lay_out(p, nullptr, nullptr); },
+    .scratch_floats = Body<simd::Scalar>::scratch_floats,
 };
 
 }  // namespace attune::kernels::linear
