@@ -15,6 +15,7 @@ import sys
 # File suffix -> the type that must be in the name. Longest suffix first.
 OWNERS = {
     "_avx512_bf16.cpp.o": r"Avx512Bf16\b",
+    "_avx512_vnni.cpp.o": r"Avx512Vnni\b",
     "_avx512.cpp.o": r"Avx512\b",
     "_avx2.cpp.o": r"Avx2\b",
     "_amx.cpp.o": r"Amx\b",

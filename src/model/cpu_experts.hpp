@@ -23,7 +23,7 @@ namespace attune::model {
 class CpuExperts final : public Experts {
  public:
   static Result<std::unique_ptr<CpuExperts>> make(const ExpertParts& parts, CpuWeights form,
-                                                  Executor& executor);
+                                                  Executor& executor, WeightArena& arena);
 
   [[nodiscard]] int num_experts() const override { return static_cast<int>(gate_up_.size()); }
   [[nodiscard]] const CpuLinear& gate_up(std::int64_t e) const {

@@ -69,7 +69,7 @@ void pack_tiles(const WeightView& view, std::int64_t stride, std::byte* out, Exe
 }  // namespace
 
 Result<std::unique_ptr<CpuLinear>> CpuLinear::make(const LinearParts& parts, CpuWeights form,
-                                                   Executor& executor) {
+                                                   Executor& executor, WeightArena& arena) {
   require(!parts.weights.empty(), "a matrix has parts");
   require(parts.biases.empty() || parts.biases.size() == parts.weights.size(),
           "biases: none, or one for each matrix");
@@ -80,25 +80,23 @@ Result<std::unique_ptr<CpuLinear>> CpuLinear::make(const LinearParts& parts, Cpu
       return invalid_argument("stacked weights need equal columns, found " +
                               std::to_string(linear->columns_) + " and " +
                               std::to_string(view.columns()));
-    if (Status s = linear->add_segment(view, form, parts.lookup_only, executor); !s.ok()) return s;
+    linear->segments_.push_back({.view = view, .first_row = linear->rows_});
+    linear->rows_ += view.rows();
+    if (parts.lookup_only) continue;
+    if (Status s = linear->convert_segment(view, form, executor, arena); !s.ok()) return s;
   }
   if (Status s = linear->add_biases(parts); !s.ok()) return s;
   linear->cut_into_jobs(executor.num_threads());
   return linear;
 }
 
-Status CpuLinear::add_segment(const WeightView& view, CpuWeights form, bool lookup_only,
-                              Executor& executor) {
-  Segment& s = segments_.emplace_back();
-  s.view = view;
-  s.first_row = rows_;
-  rows_ += view.rows();
-  if (lookup_only) return {};
-
+Status CpuLinear::convert_segment(const WeightView& view, CpuWeights form, Executor& executor,
+                                  WeightArena& arena) {
   const WeightType type = multiplied_as(view.type, form);
   const bool repack = kernels::ops::is_quantised(type);
   if (!repack && type == view.type && usable_in_place(view)) return {};
 
+  Segment& s = segments_.back();
   const std::int64_t columns = view.columns();
   std::int64_t bytes = view.rows() * row_bytes(type, columns);
   if (repack) {
@@ -108,16 +106,16 @@ Status CpuLinear::add_segment(const WeightView& view, CpuWeights form, bool look
     s.tile_stride = quant::tile_bytes(layout, columns);
     bytes = base::ceil_div<std::int64_t>(view.rows(), quant::kTileRows) * s.tile_stride;
   }
-  s.memory = allocate_aligned(static_cast<std::size_t>(bytes));
-  if (!s.memory)
+  std::byte* memory = arena.take(static_cast<std::size_t>(bytes));
+  if (memory == nullptr)
     return {StatusCode::out_of_memory,
             "no memory for " + std::to_string(bytes) + " bytes of weights"};
   if (repack) {
-    pack_tiles(view, s.tile_stride, s.memory.get(), executor);
-    s.tiles = s.memory.get();
+    pack_tiles(view, s.tile_stride, memory, executor);
+    s.tiles = memory;
   } else {
-    convert_rows(view, type, s.memory.get(), executor);
-    s.view.data = s.memory.get();
+    convert_rows(view, type, memory, executor);
+    s.view.data = memory;
     s.view.type = type;
   }
   return {};

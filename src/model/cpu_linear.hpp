@@ -12,9 +12,9 @@
 #include <attune/status.hpp>
 
 #include "kernels/quant_matmul/layout.hpp"
-#include "model/aligned_bytes.hpp"
 #include "model/cpu_ops.hpp"
 #include "model/ops.hpp"
+#include "model/weight_arena.hpp"
 
 namespace attune::model {
 
@@ -22,9 +22,8 @@ class CpuLinear final : public Linear {
  public:
   /// One matrix of the stack.
   struct Segment {
-    WeightView view;  ///< of the file, or of `memory` where that holds converted rows
-    AlignedBytes memory;
-    const std::byte* tiles = nullptr;  ///< repacked blocks in `memory`, or nullptr
+    WeightView view;                   ///< of the file, or of converted rows in the arena
+    const std::byte* tiles = nullptr;  ///< repacked blocks in the arena, or nullptr
     std::size_t layout = 0;            ///< of the tiles: index into layouts()
     std::int64_t tile_stride = 0;
     std::int64_t first_row = 0;
@@ -37,8 +36,9 @@ class CpuLinear final : public Linear {
     std::int64_t count = 0;
   };
 
+  /// `arena` must outlive the result.
   static Result<std::unique_ptr<CpuLinear>> make(const LinearParts& parts, CpuWeights form,
-                                                 Executor& executor);
+                                                 Executor& executor, WeightArena& arena);
 
   [[nodiscard]] std::int64_t rows() const override { return rows_; }
   [[nodiscard]] std::int64_t columns() const override { return columns_; }
@@ -48,7 +48,8 @@ class CpuLinear final : public Linear {
   [[nodiscard]] const float* bias() const { return bias_.empty() ? nullptr : bias_.data(); }
 
  private:
-  Status add_segment(const WeightView& view, CpuWeights form, bool lookup_only, Executor& executor);
+  Status convert_segment(const WeightView& view, CpuWeights form, Executor& executor,
+                         WeightArena& arena);
   Status add_biases(const LinearParts& parts);
   void cut_into_jobs(int num_threads);
 

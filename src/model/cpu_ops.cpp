@@ -153,6 +153,7 @@ class CpuOps final : public Ops {
   CpuOpsOptions options_;
   CpuKernels kernels_;
   const RowKernels& rows_;
+  WeightArena arena_;
   CpuProducts products_;
   CpuExpertProducts experts_;
   std::vector<float> route_workspace_;
@@ -168,13 +169,13 @@ Result<Buffer> CpuOps::allocate(std::size_t bytes) {
 }
 
 Result<std::unique_ptr<Linear>> CpuOps::make_linear(const LinearParts& parts) {
-  auto linear = CpuLinear::make(parts, options_.weights, executor_);
+  auto linear = CpuLinear::make(parts, options_.weights, executor_, arena_);
   if (!linear.ok()) return linear.status();
   return std::unique_ptr<Linear>(std::move(*linear));
 }
 
 Result<std::unique_ptr<Experts>> CpuOps::make_experts(const ExpertParts& parts) {
-  auto experts = CpuExperts::make(parts, options_.weights, executor_);
+  auto experts = CpuExperts::make(parts, options_.weights, executor_, arena_);
   if (!experts.ok()) return experts.status();
   return std::unique_ptr<Experts>(std::move(*experts));
 }

@@ -23,10 +23,14 @@
 
 namespace attune::kernels::quant_matmul {
 
-/// Only Q8_0 has digits above 127.
-constexpr bool uses_full_bytes(int bits, Scales scales, bool has_min) {
-  return bits == 8 && scales == Scales::halves && !has_min;
-}
+/// Which layouts need dot_full: only Q8_0 has digits above 127. A template, so that no instruction
+/// set shares its code with another.
+template <class Unit>
+struct FullBytes {
+  static constexpr bool used(int bits, Scales scales, bool has_min) {
+    return bits == 8 && scales == Scales::halves && !has_min;
+  }
+};
 
 template <class Unit, int kBits, int kGroup, Scales kScales, bool kMin>
 struct Body {
@@ -35,7 +39,7 @@ struct Body {
 
   static constexpr std::int64_t kLineNumbers = kBits == 4 ? 8 : 4;
   static constexpr int kLines = static_cast<int>(kGroup / kLineNumbers);
-  static constexpr bool kFull = uses_full_bytes(kBits, kScales, kMin);
+  static constexpr bool kFull = FullBytes<Unit>::used(kBits, kScales, kMin);
 
   static void multiply(const Params& p) {
     // Rows of x in panels that stay in the second cache while the tiles pass; a tile stays in the
@@ -108,9 +112,8 @@ struct Body {
 
     for (std::int64_t g = 0; g < groups; ++g) {
       I dot[kRows];
-      simd::unroll<kRows>([&](auto r) {
-        dot[r] = Unit::integers(kMin ? 0 : p.start[(row + r) * groups + g]);
-      });
+      simd::unroll<kRows>(
+          [&](auto r) { dot[r] = Unit::integers(kMin ? 0 : p.start[(row + r) * groups + g]); });
       simd::unroll<kLines>([&](auto) {
         const auto line = Unit::line(digits);
         digits += 64;
@@ -174,7 +177,7 @@ struct QuantiseBody {
   static void fill_sums(const Activations& row, std::int64_t columns, const Layout& layout,
                         std::int32_t* start, float* sums) {
     const std::int64_t per_group = layout.group / 16;
-    const bool full = uses_full_bytes(layout.digit_bits, layout.scales, layout.has_min);
+    const bool full = FullBytes<Unit>::used(layout.digit_bits, layout.scales, layout.has_min);
     const int zero = layout.zero - (full ? Unit::kFullZero : 0);
     for (std::int64_t g = 0; g < columns / layout.group; ++g) {
       std::int32_t sum = row.sums[g * per_group];
