@@ -12,6 +12,8 @@
 
 #include "attention/validate.hpp"
 #include "backends/cpu/descriptor.hpp"
+#include "backends/intel_amx/descriptor.hpp"
+#include "backends/intel_amx/emulated.hpp"
 #include "backends/reference/descriptor.hpp"
 #include "base/join.hpp"
 #include "device/thread_pool.hpp"
@@ -507,6 +509,56 @@ TEST(CpuBackend, HiddenNaNValuesDoNotLeak) {
       check(c, {1});
     }
   }
+}
+
+/// The AMX bodies on emulated tiles, and on real ones where this machine has them.
+void check_tiles(const Case& c) {
+  Problem problem(c);
+  const Problem::Answer right = problem.solve(&reference::make, {});
+  auto pool = device::ThreadPool::make({.num_threads = 2});
+  ASSERT_TRUE(pool.ok());
+  const BackendContext context{.device = cpu_device(), .executor = pool->get()};
+  SCOPED_TRACE(base::join("kv ", name(c.spec.kv_dtype)));
+  expect_close(problem.solve(&intel_amx::make_emulated, context), right, tolerance(c.spec));
+  if (context.device.isa >= CpuIsa::amx)
+    expect_close(problem.solve(&intel_amx::make, context), right, tolerance(c.spec));
+}
+
+TEST(IntelAmxBackend, TilesOverAwkwardShapes) {
+  for (const DType kv : {DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2, DType::i8}) {
+    const int shapes[][4] = {{4, 2, 64, 64}, {3, 1, 80, 96}, {71, 1, 40, 24}, {5, 5, 33, 100}};
+    for (const auto& s : shapes) {
+      Case c{.spec = dense_spec(s[0], s[1], s[2], s[3], DType::bf16),
+             .requests = {{17, 17}, {1, 70}, {3, 2}, {0, 0}, {40, 130}},
+             .page_size = 3};
+      c.spec.kv_dtype = kv;
+      check_tiles(c);
+    }
+  }
+  check_tiles({.spec = mla_spec(18, DType::bf16),
+               .requests = {{1, 100}, {1, 1}},
+               .layout = KvLayout::mla_latent,
+               .form = BatchForm::decode});
+}
+
+TEST(IntelAmxBackend, FeaturesAndHiddenNaN) {
+  Case c{.spec = dense_spec(6, 2, 64, 64, DType::bf16), .requests = {{33, 90}, {5, 5}}};
+  c.spec.sinks = c.spec.alibi = c.spec.custom_mask = true;
+  c.spec.logits_soft_cap = 20.0f;
+  c.poisoned = 3;
+  check_tiles(c);
+  c.spec.custom_mask = false;
+  c.spec.window_left = 11;
+  check_tiles(c);
+}
+
+TEST(IntelAmxBackend, RefusesWithoutTiles) {
+  BackendContext context{.spec = dense_spec(4, 2, 64, 64, DType::bf16),
+                         .device = cpu_device(CpuIsa::avx512_bf16)};
+  EXPECT_FALSE(intel_amx::make(context).ok());
+  context.device.isa = CpuIsa::amx;
+  context.spec.q_dtype = DType::f16;
+  EXPECT_FALSE(intel_amx::make(context).ok());
 }
 
 TEST(CpuBackend, RefusesWhatItCannotServe) {

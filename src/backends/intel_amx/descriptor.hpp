@@ -1,40 +1,54 @@
 // All the world knows about intel_amx before it is loaded.
 #pragma once
 
+#include <memory>
+
 #include <attune/backend.hpp>
 #include <attune/descriptor.hpp>
+#include <attune/status.hpp>
 
 namespace attune::backends::intel_amx {
 
 inline constexpr BackendDescriptor kDescriptor{
     .name = "intel_amx",
-    .summary = "AMX tile kernels for Xeon: split-KV decode, blocked prefill",
-    .needs = "AMX tile kernels, and a CPU whose AMX the kernel permits",
-    .capabilities = {{.device = DeviceKind::cpu,
-                      .isa = CpuIsa::amx,
-                      .variants = {Variant::gqa},
-                      .phases = {Phase::prefill, Phase::decode},
-                      .q_dtypes = {DType::bf16, DType::f16},
-                      .kv_dtypes = {DType::bf16, DType::f16},
-                      .kv_layouts = {KvLayout::nhd},
-                      .features = Feature::sliding_window | Feature::soft_cap | Feature::sinks |
-                                  Feature::cross_attention | Feature::custom_mask |
-                                  Feature::unequal_head_dims | Feature::mixed_batch |
-                                  Feature::cuda_graph | Feature::target_verify |
-                                  Feature::draft_extend | Feature::tree_verify},
-                     {.device = DeviceKind::cpu,
-                      .isa = CpuIsa::amx,
-                      .variants = {Variant::mla},
-                      .phases = {Phase::prefill, Phase::decode},
-                      .q_dtypes = {DType::bf16, DType::f16},
-                      .kv_dtypes = {DType::bf16, DType::f16},
-                      .kv_layouts = {KvLayout::mla_latent},
-                      .features = Feature::mixed_batch | Feature::cuda_graph |
-                                  Feature::target_verify | Feature::draft_extend |
-                                  Feature::tree_verify}},
-};
+    .summary = "AMX tile kernels for Xeon: packed prefill and latent decode, decode in place",
+    .needs = "a CPU with AMX-BF16 whose tile state the operating system grants",
+    .capabilities = {
+        {.device = DeviceKind::cpu,
+         .status = BackendStatus::experimental,
+         .isa = CpuIsa::amx,
+         .variants = {Variant::gqa},
+         .phases = {Phase::prefill, Phase::decode},
+         .q_dtypes = {DType::bf16},
+         .kv_dtypes = {DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2, DType::i8},
+         .preferred_page_size = 16,
+         .kv_layouts = {KvLayout::nhd, KvLayout::hnd},
+         .features = Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::sinks |
+                     Feature::alibi | Feature::custom_mask | Feature::cross_attention |
+                     Feature::encoder_only | Feature::xai_temperature | Feature::attention_chunk |
+                     Feature::kv_scales | Feature::per_head_scales | Feature::ragged_kv |
+                     Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
+                     Feature::tree_verify | Feature::unequal_head_dims | Feature::batch_invariant |
+                     Feature::deterministic | Feature::chunked_prefix},
+        {.device = DeviceKind::cpu,
+         .status = BackendStatus::experimental,
+         .isa = CpuIsa::amx,
+         .variants = {Variant::mla},
+         .phases = {Phase::prefill, Phase::decode},
+         .q_dtypes = {DType::bf16},
+         .kv_dtypes = {DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2, DType::i8},
+         .preferred_page_size = 16,
+         .kv_layouts = {KvLayout::mla_latent},
+         .features = Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::sinks |
+                     Feature::alibi | Feature::custom_mask | Feature::xai_temperature |
+                     Feature::attention_chunk | Feature::kv_scales | Feature::ragged_kv |
+                     Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
+                     Feature::tree_verify | Feature::batch_invariant | Feature::deterministic |
+                     Feature::chunked_prefix}}};
 
-/// Makes it on a CPU; null while nothing is built. Rows of an accelerator are made by its library.
-inline constexpr BackendFactory kMake = nullptr;
+Result<std::unique_ptr<Backend>> make(const BackendContext& context);
+
+/// Makes it on a CPU.
+inline constexpr BackendFactory kMake = &make;
 
 }  // namespace attune::backends::intel_amx

@@ -28,10 +28,11 @@ struct ScratchShape {
     return at;
   };
   constexpr std::int64_t kFloat = 4;
-  layout.q = take(shape.rows * layout.q_stride * row.number_bytes);
-  layout.o = take(shape.rows * layout.o_stride * kFloat);
-  layout.maximum = take(shape.rows * kFloat);
-  layout.sum = take(shape.rows * row.lanes * kFloat);
+  const std::int64_t rows = base::round_up<std::int64_t>(shape.rows, row.row_multiple);
+  layout.q = take(rows * layout.q_stride * row.number_bytes);
+  layout.o = take(rows * layout.o_stride * kFloat);
+  layout.maximum = take(rows * kFloat);
+  layout.sum = take(rows * row.lanes * kFloat);
   if (shape.packs_keys) {
     layout.k = take(kKeyTile * layout.q_stride * row.number_bytes);
     layout.v = take(kKeyTile * layout.o_stride * row.number_bytes);

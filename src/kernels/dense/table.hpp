@@ -17,7 +17,8 @@ struct KernelRow {
   /// already.
   bool needs_bf16_queries = false;
   int number_bytes = 4;         ///< of Unit::Number
-  int numbers_per_operand = 1;  ///< Unit::kNumbers
+  int numbers_per_operand = 1;  ///< what strides are multiples of
+  int row_multiple = 1;         ///< what rows are padded to
   int lanes = 1;                ///< V::kLanes
   Kernel run = nullptr;
 };
@@ -29,7 +30,8 @@ template <class Body, class Unit>
           .kv_dtype = kv_dtype,
           .needs_bf16_queries = Unit::kPair == 2,
           .number_bytes = static_cast<int>(sizeof(typename Unit::Number)),
-          .numbers_per_operand = Unit::kNumbers,
+          .numbers_per_operand = Unit::kNumbers > Unit::kDepth ? Unit::kNumbers : Unit::kDepth,
+          .row_multiple = Unit::kDepth > Unit::kPair ? Unit::kStripRows : 1,
           .lanes = Unit::V::kLanes,
           .run = &Body::run};
 }

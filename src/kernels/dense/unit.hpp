@@ -1,9 +1,10 @@
-// The two ways to multiply (layer kernels): fused multiply-add on fp32 lanes, and dot products of
-// bf16 pairs. A body written against a unit serves both.
+// The ways to multiply (layer kernels): fused multiply-add on fp32 lanes, dot products of bf16
+// pairs, tiles of such pairs. A body written against a unit serves them all.
 //
 //   Number    an element of the packed operands
 //   kPair     numbers along the summed dimension that one product takes in
 //   Operand   kLanes * kPair numbers
+//   kStripRows  rows of a register tile; kDepth  numbers it is deep at least
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,10 @@ struct FmaUnit {
   using Operand = F;
   static constexpr int kPair = 1;
   static constexpr int kNumbers = V::kLanes;
+  /// With kNumColumns vectors beside them 6 rows fill 24 of 32 (AVX-512) or 12 of 16 (AVX2)
+  /// registers and read 10 operands for 24 products, well under two loads a cycle.
+  static constexpr int kStripRows = 6;
+  static constexpr int kDepth = kPair;
 
   static F multiply_add(Operand a, Operand b, F acc) { return V::fma(a, b, acc); }
   static Operand zero() { return V::zero(); }
@@ -51,6 +56,8 @@ struct Bf16Unit {
   using Operand = typename V::Pairs;
   static constexpr int kPair = 2;
   static constexpr int kNumbers = V::kNumbers;
+  static constexpr int kStripRows = 6;
+  static constexpr int kDepth = kPair;
 
   static F multiply_add(Operand a, Operand b, F acc) { return V::dot_pairs(acc, a, b); }
   static Operand zero() { return Operand{}; }
@@ -73,6 +80,31 @@ struct Bf16Unit {
   }
   static F exp2(F x) { return V::exp2_rough(x); }
 };
+
+/// Bf16Unit whose register tiles are tile registers: strips of 32 rows, products 32 keys deep.
+template <class Isa, class T>
+struct TileUnit : Bf16Unit<Isa> {
+  using Tiles = T;
+  static constexpr int kStripRows = 32;
+  static constexpr int kDepth = 32;
+};
+
+/// Stands for the tile registers of units that have none.
+template <class Unit>
+struct NoTiles {
+  void configure() {}
+  void release() {}
+};
+template <class Unit>
+struct TilesOfUnit {
+  using Type = NoTiles<Unit>;
+};
+template <class Isa, class T>
+struct TilesOfUnit<TileUnit<Isa, T>> {
+  using Type = T;
+};
+template <class Unit>
+using TilesOf = typename TilesOfUnit<Unit>::Type;
 
 /// Bytes of one stored number, for pointer steps.
 template <DType T>

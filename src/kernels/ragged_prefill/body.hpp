@@ -16,9 +16,9 @@
 #include "kernels/dense/params.hpp"
 #include "kernels/dense/rows.hpp"
 #include "kernels/dense/unit.hpp"
-#include "kernels/ragged_prefill/policy.hpp"
 #include "kernels/simd/unroll.hpp"
 #include "kernels/softmax/online_softmax.hpp"
+#include "kernels/tile/product.hpp"
 
 namespace attune::kernels::ragged_prefill {
 
@@ -30,8 +30,13 @@ struct Body {
   using Operand = typename Unit::Operand;
   using Io = dense::RowIo<Unit, T>;
   using Softmax = softmax::OnlineSoftmax<Unit>;
+  using Tiles = dense::TilesOf<Unit>;
   static constexpr int kLanes = V::kLanes;
   static constexpr int kPair = Unit::kPair;
+  static constexpr int kStripRows = Unit::kStripRows;
+  static constexpr bool kTiles = Unit::kDepth > kPair;
+  /// Keys are multiplied in steps of this many.
+  static constexpr int kKeyStep = kTiles ? Unit::kDepth : kLanes * kPair;
   static constexpr int kTile = dense::kKeyTile;
   static constexpr std::int64_t kBytes = dense::kBytes<T>;
 
@@ -52,19 +57,22 @@ struct Body {
     for (std::int64_t i = 0; i < block.rows * o_stride; i += kLanes)
       V::store(block.o + i, V::zero());
 
-    dense::TileRows tiles[2];
+    Tiles tiles;
+    tiles.configure();
+    dense::TileRows rows[2];
     std::int64_t tile = item.kv_begin / kTile * kTile;
-    if (tile < item.kv_end) Io::template locate<kTile>(p, item, tile, tiles[0]);
+    if (tile < item.kv_end) Io::template locate<kTile>(p, item, tile, rows[0]);
     for (int now = 0; tile < item.kv_end; tile += kTile, now ^= 1) {
-      dense::TileRows& next = tiles[now ^ 1];
+      dense::TileRows& next = rows[now ^ 1];
       if (tile + kTile < item.kv_end)
         Io::template locate<kTile>(p, item, tile + kTile, next);
       else
         next.from = next.to = 0;
-      pack_keys(p, tiles[now], block.k);
-      pack_values(p, tiles[now], block.v);
-      pass_over(p, item, block, tile, tiles[now], next);
+      pack_keys(p, rows[now], block.k);
+      pack_values(p, rows[now], block.v);
+      pass_over(p, item, block, tile, rows[now], next, tiles);
     }
+    tiles.release();
     for (std::int64_t row = 0; row < block.rows; ++row)
       Io::finish(p, item, row, block.o + row * o_stride, block.maximum[row],
                  block.sum + row * kLanes);
@@ -82,6 +90,12 @@ struct Body {
     std::int64_t rows;
   };
 
+  /// Never a vector strip of one or two rows at the end: 7 = 4 + 3, 8 = 4 + 4.
+  static int strip_rows(std::int64_t left) {
+    if (!kTiles && (left == 7 || left == 8)) return 4;
+    return left < kStripRows ? static_cast<int>(left) : kStripRows;
+  }
+
   /// What passes between the three steps of one strip and one tile.
   struct Strip {
     alignas(64) float scores[kStripRows * kTile];
@@ -94,8 +108,8 @@ struct Body {
 
   /// All strips over one packed tile, the next tile being fetched meanwhile.
   static void pass_over(const dense::Params& p, const dense::Item& item, const Block& block,
-                        std::int64_t tile, const dense::TileRows& keys,
-                        const dense::TileRows& next) {
+                        std::int64_t tile, const dense::TileRows& keys, const dense::TileRows& next,
+                        Tiles& tiles) {
     const std::int64_t q_stride = p.scratch.q_stride;
     const std::int64_t o_stride = p.scratch.o_stride;
     const int fetch_step = static_cast<int>((next.to * kStripRows + block.rows - 1) / block.rows);
@@ -129,10 +143,11 @@ struct Body {
       }
 
       float* const o = block.o + row * o_stride;
-      const Number* const q = block.q + row * q_stride;
+      const int span = (s.needed + kKeyStep - 1) / kKeyStep * kKeyStep;
       multiply_rows(
-          s.count, q, q_stride, block.k, kTile * kPair, (p.head_dim_qk + kPair - 1) / kPair,
-          (s.needed + kLanes * kPair - 1) / (kLanes * kPair) * kPair, s.scores, kTile, false);
+          s.count, block.q + row * q_stride, q_stride, block.k, kTile * kPair,
+          kTiles ? static_cast<int>(q_stride) / kPair : (p.head_dim_qk + kPair - 1) / kPair,
+          span / kLanes, s.scores, kTile, false, tiles);
       for (int r = 0; r < s.count; ++r) {
         float* const scores = s.scores + r * kTile;
         Number* const weights = s.weights + r * kTile;
@@ -142,7 +157,7 @@ struct Body {
           Softmax::template update_whole<kTile>(scores, factor, maximum, sum, o + r * o_stride,
                                                 o_stride, weights);
         else
-          Softmax::update(scores, s.needed, s.rules[r], maximum, sum, o + r * o_stride, o_stride,
+          Softmax::update(scores, span, s.rules[r], maximum, sum, o + r * o_stride, o_stride,
                           weights);
       }
       // A hidden key weighs 0, but 0 times a value that is not finite is NaN.
@@ -152,8 +167,8 @@ struct Body {
         add_visible_values(p, keys, s, o);
       else
         multiply_rows(s.count, s.weights, kTile, block.v, o_stride * kPair,
-                      (s.needed + kPair - 1) / kPair, static_cast<int>(o_stride / kLanes), o,
-                      o_stride, true);
+                      kTiles ? span / kPair : (s.needed + kPair - 1) / kPair,
+                      static_cast<int>(o_stride / kLanes), o, o_stride, true, tiles);
     }
   }
 
@@ -182,16 +197,18 @@ struct Body {
         ++token;
       }
     }
-    // The last pair may reach one key further than anybody looks.
+    // A product may reach further than anybody looks.
     s.hidden = last_from > keys.from || first_to < s.needed || s.rules[0].bits != nullptr ||
-               (s.needed % kPair != 0 && s.needed < keys.to);
+               (s.needed % Unit::kDepth != 0 && s.needed < keys.to);
   }
 
   static void pack_keys(const dense::Params& p, const dense::TileRows& keys, Number* out) {
-    for (std::int64_t d = 0; d < p.head_dim_qk; d += Unit::kNumbers) {
+    // Tiles read whole operands: dims beyond the last are packed as zeros for them.
+    const std::int64_t dims = kTiles ? p.scratch.q_stride : p.head_dim_qk;
+    for (std::int64_t d = 0; d < dims; d += Unit::kNumbers) {
       const std::int64_t left = p.head_dim_qk - d;
       const int n = left < Unit::kNumbers ? static_cast<int>(left) : Unit::kNumbers;
-      const int pairs = (n + kPair - 1) / kPair;
+      const int pairs = kTiles ? kLanes : (n + kPair - 1) / kPair;
       for (int key = 0; key < kTile; key += kLanes) {
         Operand m[kLanes];
         simd::unroll<kLanes>([&](auto i) {
@@ -284,14 +301,19 @@ struct Body {
 
   static void multiply_rows(int rows, const Number* a, std::int64_t a_stride, const Number* b,
                             std::int64_t b_stride, int pairs, int columns, float* c,
-                            std::int64_t c_stride, bool add) {
-    switch (rows) {
-      case 1: return multiply<1>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
-      case 2: return multiply<2>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
-      case 3: return multiply<3>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
-      case 4: return multiply<4>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
-      case 5: return multiply<5>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
-      default: return multiply<6>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+                            std::int64_t c_stride, bool add, Tiles& tiles) {
+    if constexpr (kTiles) {
+      tile::Product<Tiles>::run(tiles, rows, a, a_stride, b, b_stride, pairs, columns * kLanes, c,
+                                c_stride, add);
+    } else {
+      switch (rows) {
+        case 1: return multiply<1>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+        case 2: return multiply<2>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+        case 3: return multiply<3>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+        case 4: return multiply<4>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+        case 5: return multiply<5>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+        default: return multiply<6>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+      }
     }
   }
 
@@ -302,22 +324,23 @@ struct Body {
     constexpr int kWide = V::kNumColumns;
     int col = 0;
     for (; col + kWide <= columns; col += kWide)
-      tile<R, kWide>(a, a_stride, b + col * kLanes * kPair, b_stride, pairs, c + col * kLanes,
-                     c_stride, add);
+      register_tile<R, kWide>(a, a_stride, b + col * kLanes * kPair, b_stride, pairs,
+                              c + col * kLanes, c_stride, add);
     if constexpr (kWide > 2) {
       for (; col + 2 <= columns; col += 2)
-        tile<R, 2>(a, a_stride, b + col * kLanes * kPair, b_stride, pairs, c + col * kLanes,
-                   c_stride, add);
+        register_tile<R, 2>(a, a_stride, b + col * kLanes * kPair, b_stride, pairs,
+                            c + col * kLanes, c_stride, add);
     }
     for (; col < columns; ++col)
-      tile<R, 1>(a, a_stride, b + col * kLanes * kPair, b_stride, pairs, c + col * kLanes, c_stride,
-                 add);
+      register_tile<R, 1>(a, a_stride, b + col * kLanes * kPair, b_stride, pairs, c + col * kLanes,
+                          c_stride, add);
   }
 
   /// c[R][C vectors] (+)= a[R][pairs] · b[pairs][C vectors], all sums in registers.
   template <int R, int C>
-  static void tile(const Number* a, std::int64_t a_stride, const Number* b, std::int64_t b_stride,
-                   int pairs, float* c, std::int64_t c_stride, bool add) {
+  static void register_tile(const Number* a, std::int64_t a_stride, const Number* b,
+                            std::int64_t b_stride, int pairs, float* c, std::int64_t c_stride,
+                            bool add) {
     F sums[R * C];
     if (add) {
       simd::unroll<R>([&](auto r) {

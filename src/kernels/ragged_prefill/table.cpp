@@ -39,4 +39,11 @@ const dense::KernelRow* find(simd::Isa isa, DType q_dtype, DType kv_dtype) {
   return nullptr;
 }
 
+const dense::KernelRow* find_tiles(bool emulated, DType q_dtype, DType kv_dtype) {
+  if (q_dtype != DType::bf16) return nullptr;
+  for (const dense::KernelRow& candidate : emulated ? kAmxEmulatedRows : kAmxRows)
+    if (candidate.kv_dtype == kv_dtype) return &candidate;
+  return nullptr;
+}
+
 }  // namespace attune::kernels::ragged_prefill

@@ -1,5 +1,5 @@
-// From a checked batch to work items and a workspace: everything a run of `cpu` needs and no layer
-// changes.
+// From a checked batch to work items and a workspace: everything a run of the vector kernels needs
+// and no layer changes.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 #include "kernels/dense/table.hpp"
 #include "kernels/merge_states/merge_states.hpp"
 
-namespace attune::backends::cpu {
+namespace attune::backends::shared {
 
 /// What was settled when the backend was made.
 struct Setup {
@@ -70,4 +70,4 @@ void make_plan(const Setup& setup, const BatchView& batch, const attention::Batc
 [[nodiscard]] kernels::dense::ScratchLayout decode_scratch(const Setup& setup);
 [[nodiscard]] kernels::dense::ScratchLayout prefill_scratch(const Setup& setup);
 
-}  // namespace attune::backends::cpu
+}  // namespace attune::backends::shared

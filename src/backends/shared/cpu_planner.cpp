@@ -1,4 +1,4 @@
-#include "backends/cpu/planner.hpp"
+#include "backends/shared/cpu_planner.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 #include "plan/tile_schedule.hpp"
 #include "plan/workspace.hpp"
 
-namespace attune::backends::cpu {
+namespace attune::backends::shared {
 namespace {
 
 namespace dense = kernels::dense;
@@ -313,4 +313,4 @@ void make_plan(const Setup& setup, const BatchView& batch, const attention::Batc
   require(partial_rows <= n.partial_rows, "the bound on split parts holds");
 }
 
-}  // namespace attune::backends::cpu
+}  // namespace attune::backends::shared

@@ -1,0 +1,219 @@
+#include "backends/shared/cpu_backend.hpp"
+
+#include <cstdint>
+#include <memory>
+
+#include "attention/validate.hpp"
+#include "backends/shared/cpu_planner.hpp"
+#include "backends/shared/dense_glue.hpp"
+#include "base/join.hpp"
+#include "kernels/merge_states/merge_states.hpp"
+#include "tensor/kv_layout.hpp"
+
+namespace attune::backends::shared {
+namespace {
+
+namespace dense = kernels::dense;
+using attention::BatchFacts;
+
+dense::Rows rows_of(const TensorView& view) {
+  return {.data = view.data,
+          .dtype = view.dtype,
+          .token_stride = view.stride[0],
+          .head_stride = view.stride[1]};
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const BackendContext& context, const BackendDescriptor& descriptor, const Setup& setup)
+      : context_(context),
+        descriptor_(descriptor),
+        setup_(setup),
+        executor_(context.executor != nullptr ? context.executor : &caller_) {}
+
+  [[nodiscard]] const BackendDescriptor& descriptor() const override { return descriptor_; }
+
+  [[nodiscard]] WorkspaceSize workspace_size(const BatchBounds& bounds) const override {
+    return {.device_bytes = workspace_bytes(setup_, bounds)};
+  }
+
+  Result<PlanHandle> plan(const BatchView& batch, const Workspace& workspace, Stream) override {
+    const auto facts = check(batch, workspace);
+    if (!facts.ok()) return facts.status();
+    auto made = std::make_unique<CpuPlan>();
+    make_plan(setup_, batch, *facts, workspace, *made);
+    return PlanHandle(std::move(made));
+  }
+
+  Status refresh(Plan& plan, const BatchView& batch, Stream) override {
+    auto& mine = static_cast<CpuPlan&>(plan);
+    const auto facts = check(batch, mine.workspace);
+    if (!facts.ok()) return facts.status();
+    make_plan(setup_, batch, *facts, Workspace(mine.workspace), mine);
+    return {};
+  }
+
+  Status append_kv(const LayerCall& call, Stream) override;
+  Status run(const Plan& plan, const LayerCall& call, Stream) override;
+
+ private:
+  [[nodiscard]] Result<BatchFacts> check(const BatchView& batch, const Workspace& workspace) const;
+  [[nodiscard]] attention::PagedKv keys_of(const CpuPlan& plan, const LayerCall& call) const;
+  [[nodiscard]] dense::Params params_of(const CpuPlan& plan, const LayerCall& call) const;
+
+  BackendContext context_;
+  const BackendDescriptor& descriptor_;
+  Setup setup_;
+  CallerThread caller_;
+  Executor* executor_;
+};
+
+Result<BatchFacts> CpuBackend::check(const BatchView& batch, const Workspace& workspace) const {
+  auto facts = attention::validate_batch(batch, context_.spec, context_.page_size);
+  if (!facts.ok()) return facts;
+  const std::size_t wanted = workspace_bytes(setup_, attention::bounds_of(batch));
+  if (Status s = check_workspace(workspace, wanted); !s.ok()) return s;
+  return facts;
+}
+
+Status CpuBackend::append_kv(const LayerCall& call, Stream) {
+  return shared::append_kv(call, context_.spec, context_.page_size, context_.kv_layout, *executor_);
+}
+
+attention::PagedKv CpuBackend::keys_of(const CpuPlan& plan, const LayerCall& call) const {
+  const bool ragged = plan.facts.source == KvSource::ragged;
+  attention::PagedKv kv = ragged ? ragged_keys(call, context_.spec.variant)
+                                 : paged_keys(call, context_.kv_layout, context_.page_size);
+  kv.indptr = plan.kv_indptr.data();
+  if (!ragged) kv.indices = plan.kv_indices.data();
+  return kv;
+}
+
+dense::Params CpuBackend::params_of(const CpuPlan& plan, const LayerCall& call) const {
+  const AttentionSpec& spec = context_.spec;
+  dense::Params p{.q = rows_of(call.q),
+                  .o = rows_of(call.o),
+                  .kv = keys_of(plan, call),
+                  .head_dim_qk = spec.head_dim_qk,
+                  .head_dim_vo = spec.head_dim_vo,
+                  .gqa_group_size = spec.gqa_group_size(),
+                  .logit_scale = spec.sm_scale * call.q_scale,
+                  .k_scale_per_head = call.k_scale_per_head,
+                  .v_scale_per_head = call.v_scale_per_head,
+                  .logits_soft_cap = spec.logits_soft_cap,
+                  .sinks = call.sinks,
+                  .alibi_slopes = call.alibi_slopes,
+                  .visible = plan.visible.data(),
+                  .key_position = plan.key_position.data(),
+                  .temperature = plan.temperature.empty() ? nullptr : plan.temperature.data(),
+                  .partial_o = plan.parts.partial_o,
+                  .partial_lse = plan.parts.partial_lse,
+                  .scratch = {}};
+  if (call.k_scale_per_head == nullptr) p.logit_scale *= call.k_scale;
+  if (call.v_scale_per_head == nullptr) p.v_scale = call.v_scale;
+  if (call.lse.defined()) {
+    p.lse = call.lse.as<float>();
+    p.lse_token_stride = call.lse.stride[0];
+    p.lse_head_stride = call.lse.stride[1];
+  }
+  if (context_.spec.custom_mask) {
+    p.custom_mask = plan.custom_mask.data();
+    p.custom_mask_indptr = plan.custom_mask_indptr.data();
+  }
+  return p;
+}
+
+Status CpuBackend::run(const Plan& plan, const LayerCall& call, Stream) {
+  const auto& mine = static_cast<const CpuPlan&>(plan);
+  if (Status s = attention::validate_run(call, mine.facts, context_.spec, context_.page_size,
+                                         context_.kv_layout);
+      !s.ok())
+    return s;
+  if (mine.items.empty()) return {};
+
+  struct Work {
+    const CpuPlan& plan;
+    dense::Params decode;
+    dense::Params prefill;
+    dense::Kernel decode_kernel;
+    dense::Kernel prefill_kernel;
+  } work{.plan = mine,
+         .decode = params_of(mine, call),
+         .prefill = params_of(mine, call),
+         .decode_kernel = setup_.decode->run,
+         .prefill_kernel = setup_.prefill->run};
+  work.decode.scratch = decode_scratch(setup_);
+  work.prefill.scratch = prefill_scratch(setup_);
+  executor_->run(
+      static_cast<std::int64_t>(mine.items.size()),
+      [](void* context, std::int64_t n, int thread) {
+        const Work& w = *static_cast<const Work*>(context);
+        const WorkItem& item = w.plan.items[static_cast<std::size_t>(n)];
+        void* const scratch = w.plan.parts.scratch + thread * w.plan.scratch_bytes;
+        if (item.decodes)
+          w.decode_kernel(w.decode, item.item, scratch);
+        else
+          w.prefill_kernel(w.prefill, item.item, scratch);
+      },
+      &work);
+  executor_->run(
+      static_cast<std::int64_t>(mine.merges.size()),
+      [](void* context, std::int64_t n, int thread) {
+        const Work& w = *static_cast<const Work*>(context);
+        auto* const sums =
+            reinterpret_cast<float*>(w.plan.parts.scratch + thread * w.plan.scratch_bytes);
+        kernels::merge_states::run(w.decode, w.plan.merges[static_cast<std::size_t>(n)], sums);
+      },
+      &work);
+  return {};
+}
+
+/// What no kernel of ours serves, whatever its instruction set.
+Status check_context(const BackendContext& context, std::string_view me) {
+  const AttentionSpec& spec = context.spec;
+  if (context.device.kind != DeviceKind::cpu)
+    return unsupported(base::join(me, " runs on cpu, not on ", name(context.device.kind)));
+  if (spec.variant != Variant::gqa && spec.variant != Variant::mla)
+    return unsupported(base::join(me, " serves gqa and mla, not ", name(spec.variant)));
+  if (spec.relative_bias)
+    return unsupported(
+        base::join(me, " adds no learned relative bias: the call has no tensor for it"));
+  if (Status s = attention::validate_spec(spec); !s.ok()) return s;
+  if (context.page_size < 1)
+    return invalid_argument(base::join("page_size must be positive, have ", context.page_size));
+  const bool latent = context.kv_layout == KvLayout::mla_latent;
+  if (latent != (spec.variant == Variant::mla) ||
+      (!latent && !tensor::stores_v_apart(context.kv_layout)))
+    return unsupported(base::join(me, " reads nhd and hnd for gqa and mla_latent for mla, not ",
+                                  name(context.kv_layout), " for ", name(spec.variant)));
+  const auto is_float = [](DType t) {
+    return t == DType::f32 || t == DType::bf16 || t == DType::f16;
+  };
+  if (!is_float(spec.q_dtype) || !is_float(spec.o_dtype))
+    return unsupported(base::join(me, " wants q and o in fp32, bf16 or fp16, not ",
+                                  name(spec.q_dtype), " and ", name(spec.o_dtype)));
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(const BackendContext& context,
+                                                  const BackendDescriptor& descriptor,
+                                                  CpuKernels (*find)(const BackendContext&)) {
+  if (Status s = check_context(context, descriptor.name); !s.ok()) return s;
+  const AttentionSpec& spec = context.spec;
+  const CpuKernels kernels = find(context);
+  if (kernels.decode == nullptr || kernels.prefill == nullptr)
+    return unsupported(base::join(descriptor.name, " has no kernel for queries in ",
+                                  name(spec.q_dtype), " and keys in ", name(spec.kv_dtype),
+                                  " on a CPU of level ", name(context.device.isa)));
+  const Setup setup{
+      .spec = spec,
+      .num_threads = context.executor != nullptr ? context.executor->num_threads() : 1,
+      .batch_invariant = context.batch_invariant,
+      .decode = kernels.decode,
+      .prefill = kernels.prefill};
+  return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(context, descriptor, setup));
+}
+
+}  // namespace attune::backends::shared

@@ -1,0 +1,25 @@
+// The backend class behind every name whose kernels take dense::Params: a planner, a decode kernel,
+// a prefill kernel, and the merge of split rows.
+#pragma once
+
+#include <memory>
+
+#include <attune/backend.hpp>
+#include <attune/descriptor.hpp>
+#include <attune/status.hpp>
+
+#include "kernels/dense/table.hpp"
+
+namespace attune::backends::shared {
+
+struct CpuKernels {
+  const kernels::dense::KernelRow* decode = nullptr;
+  const kernels::dense::KernelRow* prefill = nullptr;
+};
+
+/// `find` picks the kernels for a context whose spec makes sense; a null row is a refusal.
+Result<std::unique_ptr<Backend>> make_cpu_backend(const BackendContext& context,
+                                                  const BackendDescriptor& descriptor,
+                                                  CpuKernels (*find)(const BackendContext&));
+
+}  // namespace attune::backends::shared

@@ -1,0 +1,54 @@
+// ScalarBf16: Scalar with pairs of bf16, for the emulated tiles (layer kernels). Verbs as in
+// avx512_bf16.hpp.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/simd/scalar.hpp"
+
+namespace attune::kernels::simd {
+
+struct ScalarBf16 : Scalar {
+  struct Pairs {
+    std::uint16_t number[2] = {};
+  };
+  static constexpr int kNumbers = 2;
+
+  static F dot_pairs(F acc, Pairs a, Pairs b) {
+    for (int i = 0; i < kNumbers; ++i) acc += value(a.number[i]) * value(b.number[i]);
+    return acc;
+  }
+  static Pairs load_pairs(const std::uint16_t* p) { return {{p[0], p[1]}}; }
+  static void store_pairs(std::uint16_t* p, Pairs x) {
+    for (int i = 0; i < kNumbers; ++i) p[i] = x.number[i];
+  }
+  static Pairs broadcast_pair(const std::uint16_t* p) { return load_pairs(p); }
+
+  template <DType T>
+  static Pairs load_pairs_as(const void* p) {
+    return load_pairs_as_n<T>(p, kNumbers);
+  }
+  template <DType T>
+  static Pairs load_pairs_as_n(const void* p, int n) {
+    Pairs pairs;
+    for (int i = 0; i < kNumbers && i < n; ++i) {
+      const char* const at = static_cast<const char*>(p) + i * (T == DType::bf16 ? 2 : 1);
+      pairs.number[i] = tensor::to_bf16(load_as<T>(at)).bits;
+    }
+    return pairs;
+  }
+
+  static Pairs round_to_pairs(F low, F high) {
+    return {{tensor::to_bf16(low).bits, tensor::to_bf16(high).bits}};
+  }
+  static void transpose_pairs(Pairs (&)[kLanes]) {}
+  static void interleave(Pairs a, Pairs b, Pairs& low, Pairs& high) {
+    low = {{a.number[0], b.number[0]}};
+    high = {{a.number[1], b.number[1]}};
+  }
+
+ private:
+  static float value(std::uint16_t bits) { return tensor::to_float(tensor::Bf16{bits}); }
+};
+
+}  // namespace attune::kernels::simd
