@@ -475,6 +475,9 @@ TEST(CpuBackend, SplitsLongRequests) {
     c.requests = {{4, 4100}, {1, 2}};
     c.form = BatchForm::mixed;
     check(c, {3, 8});
+    // One decoding request in a batch that is not called decode: more rows than query tokens.
+    c = {.spec = dense_spec(8, 4, 64, 64, dtype), .requests = {{1, 5000}}};
+    check(c, {2});
   }
 }
 

@@ -75,12 +75,13 @@ plan::SplitPolicy split_policy(const Setup& setup) {
 
 /// Rows of the largest block that may be split.
 std::int64_t max_split_rows(const Setup& setup, const BatchBounds& bounds) {
-  const std::int64_t group = setup.spec.gqa_group_size();
-  if (bounds.decode_only && decodes(setup.spec, 1))
-    return std::min<std::int64_t>(setup.spec.num_qo_heads, kernels::paged_decode::kMaxRows);
-  if (bounds.decode_only) return head_blocks(setup.spec).heads;
-  return std::min<std::int64_t>(std::max<std::int64_t>(bounds.max_qo_tokens, 1) * group,
-                                kernels::ragged_prefill::kMaxRows);
+  const AttentionSpec& spec = setup.spec;
+  const std::int64_t decoding =
+      decodes(spec, 1) ? std::min<std::int64_t>(spec.num_qo_heads, kernels::paged_decode::kMaxRows)
+                       : head_blocks(spec).heads;
+  if (bounds.decode_only) return decoding;
+  return std::max(decoding, std::min<std::int64_t>(bounds.max_qo_tokens * spec.gqa_group_size(),
+                                                   kernels::ragged_prefill::kMaxRows));
 }
 
 struct Sizes {
