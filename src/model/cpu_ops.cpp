@@ -113,6 +113,9 @@ class CpuOps final : public Ops {
   void experts(const Experts& experts, const TensorView& x, const TensorView& ids,
                const TensorView& weights, bool scale_input, const TensorView& out) override;
 
+  void identity_experts(const TensorView& x, const TensorView& ids, const TensorView& weights,
+                        std::int32_t first, const TensorView& out) override;
+
   void norm(const TensorView& x, const NormParams& params, const TensorView& out) override;
   void add_norm(const TensorView& x, float scale, const TensorView& residual,
                 const NormParams& params, const TensorView& out) override;
@@ -264,6 +267,20 @@ void CpuOps::experts(const Experts& experts, const TensorView& x, const TensorVi
                                                               .topk = ids.shape[1],
                                                               .scale_input = scale_input,
                                                               .out = matrix(out)}));
+}
+
+void CpuOps::identity_experts(const TensorView& x, const TensorView& ids, const TensorView& weights,
+                              std::int32_t first, const TensorView& out) {
+  const Rows from = f32_rows(x);
+  const Rows to = f32_rows(out);
+  require_same(from, to);
+  const std::int32_t* id = indices(ids);
+  each_row(from, [&](std::int64_t r) {
+    float sum = 0.0f;
+    for (std::int64_t j = 0; j < ids.shape[1]; ++j)
+      if (id[r * ids.stride[0] + j] >= first) sum += weights.as<float>()[r * weights.stride[0] + j];
+    if (sum != 0.0f) rows_.add_scaled(from.f32(r), sum, from.width, to.f32(r));
+  });
 }
 
 void CpuOps::norm_row(const float* x, const NormParams& params, std::int64_t width,

@@ -18,6 +18,7 @@ DecoderLayer::DecoderLayer(Loader& loader, int layer)
   mixer_.part = make_mixer(loader, layer);
   feed_forward_.part = make_feed_forward(loader, layer);
   const std::string prefix = loader.layer(layer);
+  const std::string sub = loader.sublayer(layer);
   const auto load = [&](bool& present, Norm& norm, std::initializer_list<std::string_view> names) {
     present = true;
     norm = loader.norm(loader.pick(prefix, names), hidden_);
@@ -27,7 +28,7 @@ DecoderLayer::DecoderLayer(Loader& loader, int layer)
   if (mixer_.part) {
     if (before)
       load(mixer_.norm_before, mixer_.before,
-           {"input_layernorm", "operator_norm", "attention_layer_norm", "norm"});
+           {"input_layernorm" + sub, "operator_norm", "attention_layer_norm", "norm"});
     if (after)
       load(mixer_.norm_after, mixer_.after, {"post_attention_layernorm", "feedforward_layer_norm"});
   }
@@ -36,8 +37,8 @@ DecoderLayer::DecoderLayer(Loader& loader, int layer)
       load(feed_forward_.norm_before, feed_forward_.before, {"pre_feedforward_layernorm"});
     } else if (before) {
       load(feed_forward_.norm_before, feed_forward_.before,
-           {"post_attention_layernorm", "ffn_norm", "pre_ff_layernorm", "feedforward_layer_norm",
-            "norm"});
+           {"post_attention_layernorm" + sub, "ffn_norm", "pre_ff_layernorm",
+            "feedforward_layer_norm", "norm"});
     }
     if (after) load(feed_forward_.norm_after, feed_forward_.after, {"post_feedforward_layernorm"});
   }

@@ -13,6 +13,7 @@
 #include "model/moe_feed_forward.hpp"
 #include "model/parallel_mixer.hpp"
 #include "model/short_conv_mixer.hpp"
+#include "model/shortcut_feed_forward.hpp"
 
 namespace attune::model {
 namespace {
@@ -68,15 +69,33 @@ std::unique_ptr<LayerPart> make_feed_forward(Loader& loader, int layer) {
   const LayerConfig& parts = config.layers[static_cast<std::size_t>(layer)];
   switch (parts.feed_forward) {
     case FeedForwardKind::none: return nullptr;
-    case FeedForwardKind::dense:
-      return std::make_unique<DenseFeedForward>(loader, feed_forward_prefix(loader, layer),
-                                                parts.intermediate_size);
+    case FeedForwardKind::dense: {
+      const std::string sub = loader.sublayer(layer);
+      const std::string prefix = sub.empty() ? feed_forward_prefix(loader, layer)
+                                             : loader.layer(layer) + "mlps" + sub + ".";
+      auto dense = std::make_unique<DenseFeedForward>(loader, prefix, parts.intermediate_size);
+      const bool ends =
+          layer > 0 && config.layers[static_cast<std::size_t>(layer - 1)].feed_forward ==
+                           FeedForwardKind::dense_and_moe;
+      if (!ends) return dense;
+      return std::make_unique<ShortcutEnd>(std::move(dense));
+    }
     case FeedForwardKind::moe: return std::make_unique<MoeFeedForward>(loader, layer);
-    case FeedForwardKind::dense_and_moe:
-      loader.fail(not_yet(layer, "dense and mixture of experts together"));
-      return nullptr;
+    case FeedForwardKind::dense_and_moe: {
+      auto dense = std::make_unique<DenseFeedForward>(
+          loader, loader.layer(layer) + "mlps" + loader.sublayer(layer) + ".",
+          parts.intermediate_size);
+      return std::make_unique<ShortcutBegin>(std::move(dense),
+                                             std::make_unique<MoeFeedForward>(loader, layer));
+    }
   }
   return nullptr;
+}
+
+bool has_shortcut(const ModelConfig& config) {
+  for (const LayerConfig& layer : config.layers)
+    if (layer.feed_forward == FeedForwardKind::dense_and_moe) return true;
+  return false;
 }
 
 }  // namespace attune::model

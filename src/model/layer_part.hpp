@@ -15,6 +15,7 @@
 namespace attune::model {
 
 class Loader;
+struct ModelConfig;
 
 class LayerPart {
  public:
@@ -30,5 +31,8 @@ class LayerPart {
 /// The mixer of a layer, or nullptr where the layer has none. Failures are kept in `loader`.
 [[nodiscard]] std::unique_ptr<LayerPart> make_mixer(Loader& loader, int layer);
 [[nodiscard]] std::unique_ptr<LayerPart> make_feed_forward(Loader& loader, int layer);
+
+/// Some layer's experts are added after the next layer (Step::shortcut).
+[[nodiscard]] bool has_shortcut(const ModelConfig& config);
 
 }  // namespace attune::model

@@ -63,6 +63,8 @@ class Loader {
   [[nodiscard]] const std::string& root() const { return root_; }
   /// "model.layers.7.": every name of that layer begins so.
   [[nodiscard]] std::string layer(int index) const;
+  /// ".0" or ".1" where a layer of the file holds two of ours (LongCat), else nothing.
+  [[nodiscard]] std::string sublayer(int index) const;
   [[nodiscard]] bool has(std::string_view name) const { return store_.has(name); }
   /// The first of `names` that the file has under `prefix`; the first of all if it has none, so
   /// that the error names it.

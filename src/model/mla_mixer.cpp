@@ -13,7 +13,7 @@ MlaMixer::MlaMixer(Loader& loader, int layer)
       dtype_(loader.spec(group_).q_dtype),
       config_(*loader.config().attention_of(layer)) {
   rope_ = loader.ropes().rope_index(config_.rope);
-  const std::string prefix = loader.layer(layer) + "self_attn.";
+  const std::string prefix = loader.layer(layer) + "self_attn" + loader.sublayer(layer) + ".";
   const std::int64_t hidden = loader.config().hidden_size;
   const std::int64_t heads = config_.num_qo_heads;
   const std::int64_t rank = config_.kv_lora_rank;

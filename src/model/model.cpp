@@ -56,6 +56,8 @@ Model::StepTensors Model::take(StepMemory& memory, std::int64_t num_tokens,
   t.positions = memory.take(DType::i32, {num_tokens});
   t.logit_rows = memory.take(DType::i32, {num_logit_rows});
   t.x = memory.take(DType::f32, {num_tokens, config_.hidden_size});
+  if (has_shortcut(config_))
+    t.shortcut = memory.take(DType::f32, {num_tokens, config_.hidden_size});
   t.last = memory.take(DType::f32, {num_logit_rows, config_.hidden_size});
   t.logits = memory.take(DType::f32, {num_logit_rows, config_.vocab_size});
   return t;
@@ -101,6 +103,7 @@ Status Model::forward(const StepInput& input, std::span<float> logits) {
             .positions = t.positions,
             .cos_sin = ropes_.cos_sin(),
             .query_scale = ropes_.query_scale(),
+            .shortcut = t.shortcut,
             .per_layer_inputs = {}};
   if (per_layer_inputs_) {
     step.per_layer_inputs = per_layer_inputs_->take(memory, num_tokens);

@@ -53,9 +53,10 @@ class Model {
     TensorView tokens;
     TensorView positions;
     TensorView logit_rows;
-    TensorView x;       ///< [tokens, hidden]
-    TensorView last;    ///< [logit rows, hidden]
-    TensorView logits;  ///< [logit rows, vocab]
+    TensorView x;         ///< [tokens, hidden]
+    TensorView shortcut;  ///< likewise, where experts skip a layer
+    TensorView last;      ///< [logit rows, hidden]
+    TensorView logits;    ///< [logit rows, vocab]
   };
   StepTensors take(StepMemory& memory, std::int64_t num_tokens, std::int64_t num_logit_rows) const;
   Status count_memory();

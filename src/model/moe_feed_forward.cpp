@@ -109,14 +109,17 @@ std::unique_ptr<Experts> load_experts(Loader& loader, const std::string& prefix)
 MoeFeedForward::MoeFeedForward(Loader& loader, int layer) : config_(loader.config().moe) {
   const std::string prefix = feed_forward_prefix(loader, layer);
   const std::int64_t hidden = loader.config().hidden_size;
-  const std::string router = loader.pick(prefix, {"gate", "router", "router.layer"});
-  router_ = loader.linear({router, config_.num_experts}, hidden);
+  const std::string router =
+      loader.pick(prefix, {"gate", "router", "router.layer", "router.classifier"});
+  const std::int64_t choices = config_.num_experts + config_.num_zero_experts;
+  router_ = loader.linear({router, choices}, hidden);
   if (config_.selection_bias) {
     selection_bias_ =
         loader.vector(loader.has(router + ".e_score_correction_bias")
                           ? router + ".e_score_correction_bias"
-                          : loader.pick(prefix, {"e_score_correction_bias", "expert_bias"}),
-                      config_.num_experts);
+                          : loader.pick(prefix, {"e_score_correction_bias",
+                                                 "router.e_score_correction_bias", "expert_bias"}),
+                      choices);
   }
   experts_ = load_experts(loader, prefix);
   if (config_.shared_intermediate_size > 0) {
@@ -131,7 +134,7 @@ MoeFeedForward::MoeFeedForward(Loader& loader, int layer) : config_(loader.confi
 
 MoeFeedForward::Tensors MoeFeedForward::take(StepMemory& memory, std::int64_t num_tokens) const {
   Tensors t;
-  t.logits = memory.take(DType::f32, {num_tokens, config_.num_experts});
+  t.logits = memory.take(DType::f32, {num_tokens, config_.num_experts + config_.num_zero_experts});
   t.ids = memory.take(DType::i32, {num_tokens, config_.experts_per_token});
   t.weights = memory.take(DType::f32, {num_tokens, config_.experts_per_token});
   if (shared_gate_) t.gate = memory.take(DType::f32, {num_tokens, 1});
@@ -160,6 +163,8 @@ Status MoeFeedForward::forward(Step& step, const TensorView& x, const TensorView
   ops.linear(*router_, x, t.logits);
   ops.route(config_, t.logits, static_cast<const float*>(selection_bias_.data()), t.ids, t.weights);
   ops.experts(*experts_, x, t.ids, t.weights, config_.scale_input, out);
+  if (config_.num_zero_experts > 0)
+    ops.identity_experts(x, t.ids, t.weights, config_.num_experts, out);
   return {};
 }
 

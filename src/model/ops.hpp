@@ -146,6 +146,12 @@ class Ops {
   virtual void experts(const Experts& experts, const TensorView& x, const TensorView& ids,
                        const TensorView& weights, bool scale_input, const TensorView& out) = 0;
 
+  /// out[t] += x[t] * (the weights of ids from `first` on): experts that change nothing (LongCat's
+  /// zero experts).
+  virtual void identity_experts(const TensorView& x, const TensorView& ids,
+                                const TensorView& weights, std::int32_t first,
+                                const TensorView& out) = 0;
+
   // Row by row.
   /// Over the last dimension; rank 2, or rank 3 (each head by itself, one weight for all heads).
   virtual void norm(const TensorView& x, const NormParams& params, const TensorView& out) = 0;

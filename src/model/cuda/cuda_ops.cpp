@@ -307,6 +307,14 @@ class CudaOps final : public Ops {
     });
   }
 
+  void identity_experts(const TensorView& x, const TensorView& ids, const TensorView& weights,
+                        std::int32_t first, const TensorView& out) override {
+    launch("identity_experts", [&] {
+      ops::identity_experts(rows_of(x), ids.as<std::int32_t>(), weights.as<float>(), ids.shape[1],
+                            first, rows_of(out), stream_);
+    });
+  }
+
   void norm(const TensorView& x, const NormParams& params, const TensorView& out) override {
     launch("norm",
            [&] { ops::norm(rows_of(x), nullptr, 0.0f, norm_of(params), rows_of(out), stream_); });

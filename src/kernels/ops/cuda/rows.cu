@@ -178,6 +178,21 @@ struct Biased {
   }
 };
 
+struct IdentityExperts {
+  Element x;
+  Element out;
+  const std::int32_t* ids;
+  const float* weights;
+  std::int64_t topk;
+  std::int32_t first;
+  __device__ float operator()(std::int64_t row, std::int64_t i) const {
+    float sum = 0.0f;
+    for (std::int64_t j = row * topk; j < (row + 1) * topk; ++j)
+      if (ids[j] >= first) sum += weights[j];
+    return out(row, i) + sum * x(row, i);
+  }
+};
+
 struct Gathered {
   Element x;
   const std::int32_t* rows;
@@ -298,6 +313,11 @@ void convert(const Rows& x, const Rows& out, cudaStream_t stream) {
 
 void add_bias(const float* bias, const Rows& out, cudaStream_t stream) {
   each_element(out, stream, Biased{{out}, bias});
+}
+
+void identity_experts(const Rows& x, const std::int32_t* ids, const float* weights,
+                      std::int64_t topk, std::int32_t first, const Rows& out, cudaStream_t stream) {
+  each_element(out, stream, IdentityExperts{{x}, {out}, ids, weights, topk, first});
 }
 
 void gather_rows(const Rows& x, const std::int32_t* rows, float scale, const Rows& out,

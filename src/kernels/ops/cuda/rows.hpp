@@ -66,6 +66,10 @@ void convert(const Rows& x, const Rows& out, cudaStream_t stream);
 /// out += bias, [width] fp32.
 void add_bias(const float* bias, const Rows& out, cudaStream_t stream);
 
+/// out[t] += x[t] * sum of weights[t, j] over ids[t, j] >= first.
+void identity_experts(const Rows& x, const std::int32_t* ids, const float* weights,
+                      std::int64_t topk, std::int32_t first, const Rows& out, cudaStream_t stream);
+
 /// out[i] = scale * x[rows[i]].
 void gather_rows(const Rows& x, const std::int32_t* rows, float scale, const Rows& out,
                  cudaStream_t stream);
