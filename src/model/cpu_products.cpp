@@ -46,6 +46,8 @@ bool CpuProducts::in_pieces(const Product& p, const CpuLinear::Segment& s) const
 }
 
 Status CpuProducts::multiply(std::span<const Product> products) {
+  // A step may have no product at all: every routed expert of the batch may lie outside this set.
+  if (products.empty()) return {};
   place_activations(products);
   if (Status s = add_tasks(products); !s.ok()) return s;
   for_each_item(executor_, static_cast<std::int64_t>(tasks_.size()),

@@ -41,8 +41,14 @@ int Loader::group_of(int layer, bool linear) const {
 }
 
 std::string Loader::layer(int index) const {
-  return root_ + (config_.is_encoder_only ? "encoder.layer." : "layers.") + std::to_string(index) +
-         ".";
+  const bool two = !sublayer(index).empty();
+  return root_ + (config_.is_encoder_only ? "encoder.layer." : "layers.") +
+         std::to_string(two ? index / 2 : index) + ".";
+}
+
+std::string Loader::sublayer(int index) const {
+  if (config_.model_type != "longcat_flash") return "";
+  return "." + std::to_string(index % 2);
 }
 
 std::string Loader::pick(const std::string& prefix,

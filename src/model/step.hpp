@@ -55,7 +55,7 @@ struct Step {
   TensorView positions;                     ///< i32 [num_tokens], device
   std::span<const TensorView> cos_sin;      ///< by rope index (rope_tables.hpp)
   std::span<const TensorView> query_scale;  ///< likewise, Llama-4's temperature
-  TensorView shortcut;          ///< LongCat: experts' output on its way to the next layer
+  TensorView shortcut{};        ///< LongCat: experts' output on its way to the next layer
   TensorView per_layer_inputs;  ///< Gemma-4: [tokens, layers * size]
 };
 
