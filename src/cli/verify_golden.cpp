@@ -147,8 +147,16 @@ void print_json(const std::vector<Verdict>& verdicts, int passed, int failed, in
 int verify_golden(const CommonOptions& options, const std::vector<std::string>& folders) {
   const Result<std::vector<std::string>> models = model_folders(folders);
   if (!models.ok()) return report(models.status());
-  const Result<DeviceInfo> device = device_of(options);
+  CommonOptions on_cpu = options;
+  if (on_cpu.device == "auto") on_cpu.device = "cpu";
+  const Result<DeviceInfo> device = device_of(on_cpu);
   if (!device.ok()) return report(device.status());
+  if (device->kind != DeviceKind::cpu) {
+    return report(unsupported(fmt::format(
+        "verify --golden runs models on the CPU, not on {}: use --device cpu, or verify --cases "
+        "full --device {} to hold that device's backends against the fp64 reference",
+        options.device, options.device)));
+  }
   const Result<Registry> registry = open_registry(options);
   if (!registry.ok()) return report(registry.status());
   const Result<std::vector<Candidate>> backends = candidates(options, *registry, *device);
