@@ -1,4 +1,4 @@
-#include "attention/validate.hpp"
+#include <attune/validate.hpp>
 
 #include <algorithm>
 #include <cmath>

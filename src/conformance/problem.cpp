@@ -4,7 +4,8 @@
 #include <bit>
 #include <cmath>
 
-#include "attention/validate.hpp"
+#include <attune/validate.hpp>
+
 #include "base/join.hpp"
 #include "tensor/element.hpp"
 

@@ -5,7 +5,8 @@
 #include <numeric>
 #include <utility>
 
-#include "attention/validate.hpp"
+#include <attune/validate.hpp>
+
 #include "base/join.hpp"
 #include "base/math.hpp"
 #include "conformance/stage_tensors.hpp"

@@ -1,4 +1,4 @@
-#include "attention/validate.hpp"
+#include <attune/validate.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

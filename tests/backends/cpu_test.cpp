@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "attention/validate.hpp"
+#include <attune/validate.hpp>
+
 #include "backends/cpu/descriptor.hpp"
 #include "backends/intel_amx/descriptor.hpp"
 #include "backends/intel_amx/emulated.hpp"

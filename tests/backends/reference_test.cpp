@@ -12,8 +12,9 @@
 #include <string>
 #include <vector>
 
+#include <attune/validate.hpp>
+
 #include "attention/lse.hpp"
-#include "attention/validate.hpp"
 #include "backends/reference/descriptor.hpp"
 #include "tensor/element.hpp"
 #include "tensor/kv_layout.hpp"

@@ -10,10 +10,10 @@
 
 #include <attune/backend.hpp>
 #include <attune/descriptor.hpp>
+#include <attune/validate.hpp>
 
 #include "attention/lse.hpp"
 #include "attention/mask.hpp"
-#include "attention/validate.hpp"
 #include "backends/reference/descriptor.hpp"
 #include "backends/reference/kv_rows.hpp"
 #include "backends/shared/dense_glue.hpp"

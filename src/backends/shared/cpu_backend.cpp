@@ -3,7 +3,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "attention/validate.hpp"
+#include <attune/validate.hpp>
+
 #include "backends/shared/cpu_planner.hpp"
 #include "backends/shared/dense_glue.hpp"
 #include "base/join.hpp"

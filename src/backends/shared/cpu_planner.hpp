@@ -9,9 +9,9 @@
 #include <attune/backend.hpp>
 #include <attune/batch.hpp>
 #include <attune/spec.hpp>
+#include <attune/validate.hpp>
 
 #include "attention/mask.hpp"
-#include "attention/validate.hpp"
 #include "kernels/dense/params.hpp"
 #include "kernels/dense/table.hpp"
 #include "kernels/merge_states/merge_states.hpp"

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "attention/validate.hpp"
+#include <attune/validate.hpp>
+
 #include "base/join.hpp"
 #include "base/math.hpp"
 #include "kernels/append_kv/append_kv.hpp"

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include <attune/backend.hpp>
+#include <attune/validate.hpp>
 
 #include "attention/mask.hpp"
-#include "attention/validate.hpp"
 #include "kernels/ops/matmul.hpp"
 
 namespace attune::backends::torch_native {

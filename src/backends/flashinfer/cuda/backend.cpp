@@ -8,9 +8,9 @@
 #include <cuda_runtime_api.h>
 
 #include <attune/descriptor.hpp>
+#include <attune/validate.hpp>
 
 #include "attention/lse.hpp"
-#include "attention/validate.hpp"
 #include "backends/flashinfer/cuda/planner.hpp"
 #include "backends/flashinfer/descriptor.hpp"
 #include "base/join.hpp"

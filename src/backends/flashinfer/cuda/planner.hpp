@@ -12,9 +12,9 @@
 
 #include <attune/backend.hpp>
 #include <attune/spec.hpp>
+#include <attune/validate.hpp>
 
 #include "attention/mask.hpp"
-#include "attention/validate.hpp"
 #include "kernels/paged_decode/sm80/launch.hpp"
 #include "kernels/ragged_prefill/sm80/launch.hpp"
 #include "plan/decode_work.hpp"

@@ -9,7 +9,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include "attention/validate.hpp"
+#include <attune/validate.hpp>
+
 #include "base/join.hpp"
 #include "base/math.hpp"
 #include "device/cuda/memory.hpp"
