@@ -15,6 +15,14 @@ bool selected(const Case& one, const SuiteOptions& options) {
   return (options.full || one.smoke) && glob_match(options.match, one.name);
 }
 
+/// Why no case of this suite runs over a row; empty if cases do.
+std::string not_covered(const Capability& row) {
+  for (const Variant v : row.variants)
+    if (v == Variant::gqa || v == Variant::mla) return {};
+  return base::join("these cases are of dense attention; ", name(row.variants[0]),
+                    " is held by its own tests");
+}
+
 class Tally {
  public:
   explicit Tally(std::string backend) : backend_(std::move(backend)) {}
@@ -82,16 +90,23 @@ SuiteReport run_suite(const Subject& subject, const SuiteOptions& options,
   };
   for (const Capability& row : subject.descriptor->capabilities) {
     const std::string unfit = hardware_reason(row, subject.device);
+    const std::string reason = unfit.empty() ? not_covered(row) : unfit;
     for (const std::string& word : declared_by(row)) {
-      if (unfit.empty()) {
+      if (reason.empty()) {
         tally.declare(word);
       } else {
-        tally.skip(word, unfit);
+        tally.skip(word, reason);
       }
     }
     if (!unfit.empty()) continue;
     for (CaseResult& refusal : check_refusals(subject, row, options.match))
       record(std::move(refusal));
+    if (!reason.empty()) {
+      const std::string all = base::join(name(row.variants[0]), "/*");
+      if (glob_match(options.match, all))
+        record({.name = all, .backend = backend, .outcome = skipped(reason)});
+      continue;
+    }
     for (const Case& one : make_cases(row, options.seed)) {
       if (!selected(one, options)) continue;
       const auto start = std::chrono::steady_clock::now();
