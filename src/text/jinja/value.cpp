@@ -4,6 +4,19 @@
 
 namespace attune::text::jinja {
 
+struct Value::ListData {
+  List items;
+  int depth = 1;
+  bool plain = true;
+  bool tuple = false;
+};
+
+struct Value::DictData {
+  Dict items;
+  int depth = 1;
+  bool plain = true;
+};
+
 void Dict::set(std::string key, Value value) {
   const auto [it, fresh] = index_.emplace(key, members_.size());
   if (fresh) {
@@ -25,24 +38,24 @@ Value::Value(List value) : data_(list_data(std::move(value), false)) {}
 Value Value::tuple(List items) { return Value(list_data(std::move(items), true)); }
 
 Value::Data Value::list_data(List items, bool tuple) {
-  auto container = std::make_shared<Container<List>>();
+  auto container = std::make_shared<ListData>();
   for (const Value& item : items) {
     container->depth = std::max(container->depth, item.depth() + 1);
     container->plain = container->plain && item.plain();
   }
   container->items = std::move(items);
   container->tuple = tuple;
-  return Shared<Container<List>>(std::move(container));
+  return Shared<ListData>(std::move(container));
 }
 
 Value::Value(Dict value) {
-  auto container = std::make_shared<Container<Dict>>();
+  auto container = std::make_shared<DictData>();
   for (const auto& [key, item] : value.members()) {
     container->depth = std::max(container->depth, item.depth() + 1);
     container->plain = container->plain && item.plain();
   }
   container->items = std::move(value);
-  data_ = Shared<Container<Dict>>(std::move(container));
+  data_ = Shared<DictData>(std::move(container));
 }
 
 Value Value::none() { return Value(Data(None{})); }
@@ -62,11 +75,9 @@ double Value::number() const {
 }
 
 const std::string& Value::string() const { return *std::get<Shared<std::string>>(data_); }
-const List& Value::list() const { return std::get<Shared<Container<List>>>(data_)->items; }
-bool Value::is_tuple() const {
-  return is(Kind::list) && std::get<Shared<Container<List>>>(data_)->tuple;
-}
-const Dict& Value::dict() const { return std::get<Shared<Container<Dict>>>(data_)->items; }
+const List& Value::list() const { return std::get<Shared<ListData>>(data_)->items; }
+bool Value::is_tuple() const { return is(Kind::list) && std::get<Shared<ListData>>(data_)->tuple; }
+const Dict& Value::dict() const { return std::get<Shared<DictData>>(data_)->items; }
 const Function& Value::function() const { return *std::get<Shared<Function>>(data_); }
 
 bool Value::truthy() const {
@@ -86,14 +97,14 @@ bool Value::truthy() const {
 }
 
 int Value::depth() const {
-  if (is(Kind::list)) return std::get<Shared<Container<List>>>(data_)->depth;
-  if (is(Kind::dict)) return std::get<Shared<Container<Dict>>>(data_)->depth;
+  if (is(Kind::list)) return std::get<Shared<ListData>>(data_)->depth;
+  if (is(Kind::dict)) return std::get<Shared<DictData>>(data_)->depth;
   return 0;
 }
 
 bool Value::plain() const {
-  if (is(Kind::list)) return std::get<Shared<Container<List>>>(data_)->plain;
-  if (is(Kind::dict)) return std::get<Shared<Container<Dict>>>(data_)->plain;
+  if (is(Kind::list)) return std::get<Shared<ListData>>(data_)->plain;
+  if (is(Kind::dict)) return std::get<Shared<DictData>>(data_)->plain;
   return !is(Kind::function) && !is(Kind::space);
 }
 

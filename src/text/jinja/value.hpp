@@ -18,34 +18,12 @@ namespace attune::text::jinja {
 
 class Run;
 class Value;
+class Dict;
+struct Args;
+struct Namespace;
 using List = std::vector<Value>;
 using Member = std::pair<std::string, Value>;
-
-/// Arguments of a call.
-struct Args {
-  std::vector<Value> positional;
-  std::vector<Member> named;
-};
-
 using Function = std::function<Value(Run&, const Args&)>;
-
-/// Keys in order of insertion.
-class Dict {
- public:
-  void set(std::string key, Value value);
-  [[nodiscard]] const Value* find(std::string_view key) const;
-  [[nodiscard]] const std::vector<Member>& members() const { return members_; }
-  [[nodiscard]] std::size_t size() const { return members_.size(); }
-
- private:
-  std::vector<Member> members_;
-  std::map<std::string, std::size_t, std::less<>> index_;
-};
-
-/// namespace(): the one thing a template can change. Owned by the run.
-struct Namespace {
-  Dict members;
-};
 
 class Value {
  public:
@@ -104,22 +82,40 @@ class Value {
   struct None {
     bool operator==(const None&) const { return true; }
   };
-  template <class Items>
-  struct Container {
-    Items items;
-    int depth = 1;
-    bool plain = true;
-    bool tuple = false;
-  };
+  struct ListData;
+  struct DictData;
   template <class T>
   using Shared = std::shared_ptr<const T>;
-  using Data =
-      std::variant<Undefined, None, bool, std::int64_t, double, Shared<std::string>,
-                   Shared<Container<List>>, Shared<Container<Dict>>, Shared<Function>, Namespace*>;
+  using Data = std::variant<Undefined, None, bool, std::int64_t, double, Shared<std::string>,
+                            Shared<ListData>, Shared<DictData>, Shared<Function>, Namespace*>;
   explicit Value(Data data) : data_(std::move(data)) {}
   static Data list_data(List items, bool tuple);
 
   Data data_;
+};
+
+/// Arguments of a call.
+struct Args {
+  std::vector<Value> positional;
+  std::vector<Member> named;
+};
+
+/// Keys in order of insertion.
+class Dict {
+ public:
+  void set(std::string key, Value value);
+  [[nodiscard]] const Value* find(std::string_view key) const;
+  [[nodiscard]] const std::vector<Member>& members() const { return members_; }
+  [[nodiscard]] std::size_t size() const { return members_.size(); }
+
+ private:
+  std::vector<Member> members_;
+  std::map<std::string, std::size_t, std::less<>> index_;
+};
+
+/// namespace(): the one thing a template can change. Owned by the run.
+struct Namespace {
+  Dict members;
 };
 
 /// "a str", "a list", ... for error texts.
