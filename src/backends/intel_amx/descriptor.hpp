@@ -21,7 +21,6 @@ inline constexpr BackendDescriptor kDescriptor{
          .phases = {Phase::prefill, Phase::decode},
          .q_dtypes = {DType::bf16},
          .kv_dtypes = {DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2, DType::i8},
-         .preferred_page_size = 16,
          .kv_layouts = {KvLayout::nhd, KvLayout::hnd},
          .features = Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::sinks |
                      Feature::alibi | Feature::custom_mask | Feature::cross_attention |
@@ -37,7 +36,6 @@ inline constexpr BackendDescriptor kDescriptor{
          .phases = {Phase::prefill, Phase::decode},
          .q_dtypes = {DType::bf16},
          .kv_dtypes = {DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2, DType::i8},
-         .preferred_page_size = 16,
          .kv_layouts = {KvLayout::mla_latent},
          .features = Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::sinks |
                      Feature::alibi | Feature::custom_mask | Feature::xai_temperature |
