@@ -8,6 +8,7 @@
 // A Unit has 16 lanes and these verbs: F, I (16 fp32, 16 int32), Line (64 digits as unsigned
 // bytes);
 //   set, load, load_n, store_n, fma, mul for F; integers(int) for I; to_float(I)
+//   prefetch(p);
 //   halves(p), unsigned_bytes(p), signed_bytes(p): 16 of them as F
 //   line(p); low(Line), high(Line): halves of the bytes
 //   dot(I, Line, q): lane += four digits times q[0 … 3]; digits up to 127
@@ -62,61 +63,57 @@ struct Body {
     for (; row < end; ++row) tile<1>(p, t, row);
   }
 
-  /// Scale and minimum of the groups of one tile, in order.
-  struct ScaleReader {
-    const std::byte* at;
-    F d, m;        // of the current 256 numbers, where groups have integer scales
-    F scale, min;  // of the current group
+  static constexpr bool kHalves = kScales == Scales::halves;
+  static constexpr std::int64_t kHalvesBytes = 2 * kTileRows;
+  static constexpr std::int64_t kAhead = 4096;  ///< bytes of the stream fetched early
 
-    void next(std::int64_t group) {
-      constexpr std::int64_t kHalves = 2 * kTileRows;
-      if constexpr (kScales == Scales::halves) {
-        scale = Unit::halves(at);
-        at += kHalves;
-        if constexpr (kMin) {
-          min = Unit::halves(at);
-          at += kHalves;
-        }
-      } else {
-        if (group % (kSuper / kGroup) == 0) {
-          d = Unit::halves(at);
-          at += kHalves;
-          if constexpr (kMin) {
-            m = Unit::mul(Unit::set(-1.0f), Unit::halves(at));
-            at += kHalves;
-          }
-        }
-        scale = Unit::mul(d, kScales == Scales::unsigned_bytes ? Unit::unsigned_bytes(at)
-                                                               : Unit::signed_bytes(at));
-        at += kTileRows;
-        if constexpr (kMin) {
-          min = Unit::mul(m, Unit::unsigned_bytes(at));
-          at += kTileRows;
-        }
-      }
-    }
+  /// Scales and minima of the current 256 numbers, where groups have integer scales.
+  struct Super {
+    F d, m;
   };
+  static void read_super(const std::byte*& at, Super& super) {
+    super.d = Unit::halves(at);
+    at += kHalvesBytes;
+    if constexpr (kMin) {
+      super.m = Unit::mul(Unit::set(-1.0f), Unit::halves(at));
+      at += kHalvesBytes;
+    }
+  }
+  /// Of the group whose digits have just been read.
+  static void read_scales(const std::byte*& at, const Super& super, F& scale, F& min) {
+    constexpr std::int64_t kBytes = kHalves ? kHalvesBytes : kTileRows;
+    if constexpr (kHalves) {
+      scale = Unit::halves(at);
+      if constexpr (kMin) min = Unit::halves(at + kBytes);
+    } else {
+      scale = Unit::mul(super.d, kScales == Scales::unsigned_bytes ? Unit::unsigned_bytes(at)
+                                                                   : Unit::signed_bytes(at));
+      if constexpr (kMin) min = Unit::mul(super.m, Unit::unsigned_bytes(at + kBytes));
+    }
+    at += kMin ? 2 * kBytes : kBytes;
+  }
 
   template <int kRows>
   static void tile(const Params& p, std::int64_t t, std::int64_t row) {
-    const std::byte* digits = p.tiles + t * p.tile_stride;
-    ScaleReader scales{};
-    scales.at = digits + p.columns * kTileRows * kBits / 8;
+    const std::byte* at = p.tiles + t * p.tile_stride;
     const std::int64_t groups = p.columns / kGroup;
     const std::int64_t x_groups = p.columns / kActivationGroup;
-
     const std::int8_t* q = p.q + row * p.columns;
     const float* x_scale = p.scale + row * x_groups;
     F sum[kRows];
     simd::unroll<kRows>([&](auto r) { sum[r] = Unit::set(0.0f); });
 
+    Super super{};
     for (std::int64_t g = 0; g < groups; ++g) {
+      if constexpr (!kHalves)
+        if (g % (kSuper / kGroup) == 0) read_super(at, super);
       I dot[kRows];
       simd::unroll<kRows>(
           [&](auto r) { dot[r] = Unit::integers(kMin ? 0 : p.start[(row + r) * groups + g]); });
       simd::unroll<kLines>([&](auto) {
-        const auto line = Unit::line(digits);
-        digits += 64;
+        if constexpr (kRows <= 4) Unit::prefetch(at + kAhead);
+        const auto line = Unit::line(at);
+        at += 64;
         if constexpr (kBits == 4) {
           const auto low = Unit::low(line);
           const auto high = Unit::high(line);
@@ -135,13 +132,14 @@ struct Body {
         }
         q += kLineNumbers;
       });
-      scales.next(g);
+      F scale, min;
+      read_scales(at, super, scale, min);
       simd::unroll<kRows>([&](auto r) {
-        const F value = Unit::mul(Unit::to_float(dot[r]), scales.scale);
+        const F value = Unit::mul(Unit::to_float(dot[r]), scale);
         const float factor = x_scale[r * x_groups + g * kGroup / kActivationGroup];
         sum[r] = Unit::fma(value, Unit::set(factor), sum[r]);
         if constexpr (kMin)
-          sum[r] = Unit::fma(scales.min, Unit::set(p.sums[(row + r) * groups + g]), sum[r]);
+          sum[r] = Unit::fma(min, Unit::set(p.sums[(row + r) * groups + g]), sum[r]);
       });
     }
 

@@ -1,14 +1,16 @@
 // Quantised weights repacked for the unit that multiplies 8-bit integers (layer kernels).
 //
 // Sixteen rows are one tile: lane i of every vector belongs to row i, so nothing is summed across
-// lanes and a thread reads one stream from end to end.
+// lanes, and digits and scales follow each other as they are read: a thread reads one stream from
+// end to end.
 //
-//   tile    digits | scales, each a multiple of 64 bytes
+//   tile    a record for each group (halves), or for each 256 numbers (integers); rounded up to 64
+//           bytes
+//   record  halves: digits of the group, d[16] and, with minima, m[16] in fp16.
+//           integers: d[16] and, with minima, m[16] in fp16, then for each group its digits, a byte
+//           scale[16] and, with minima, a byte min[16].
 //   digits  lines of 64 bytes, four bytes a row. 4-bit: numbers 8j … 8j+3 of the row in the low
 //           halves of line j, 8j+4 … 8j+7 in the high halves. 8-bit: numbers 4j … 4j+3 in line j.
-//   scales  halves: for each group d[16] and, with minima, m[16] in fp16.
-//           integers: for each 256 numbers d[16] and m[16] in fp16, then for each of their groups
-//           a byte scale[16] and a byte min[16]; what has no minima has no m and min.
 //
 // A repacked weight takes the bytes of its file, except that digits of 2 and 3 bits take 4 and
 // those of 5 and 6 bits take 8.
@@ -50,22 +52,25 @@ struct Layout {
           .zero = form.zero};
 }
 
-[[nodiscard]] constexpr std::int64_t digit_bytes(const Layout& layout, std::int64_t columns) {
-  return columns * kTileRows * layout.digit_bits / 8;
+/// Bytes of the digits of one group.
+[[nodiscard]] constexpr std::int64_t digit_bytes(const Layout& layout) {
+  return std::int64_t{layout.group} * kTileRows * layout.digit_bits / 8;
 }
 
-/// Bytes of the scales of one group (halves), or of 256 numbers (integers).
-[[nodiscard]] constexpr std::int64_t scale_record_bytes(const Layout& layout) {
+/// Numbers of a row that one record holds.
+[[nodiscard]] constexpr std::int64_t record_numbers(const Layout& layout) {
+  return layout.scales == Scales::halves ? layout.group : kSuper;
+}
+
+[[nodiscard]] constexpr std::int64_t record_bytes(const Layout& layout) {
   const std::int64_t arrays = layout.has_min ? 2 : 1;
   const std::int64_t halves = arrays * kTileRows * 2;
-  return layout.scales == Scales::halves ? halves
-                                         : halves + kSuper / layout.group * arrays * kTileRows;
+  if (layout.scales == Scales::halves) return digit_bytes(layout) + halves;
+  return halves + kSuper / layout.group * (digit_bytes(layout) + arrays * kTileRows);
 }
 
 [[nodiscard]] constexpr std::int64_t tile_bytes(const Layout& layout, std::int64_t columns) {
-  const std::int64_t per_record = layout.scales == Scales::halves ? layout.group : kSuper;
-  const std::int64_t scales = columns / per_record * scale_record_bytes(layout);
-  return digit_bytes(layout, columns) + (scales + 63) / 64 * 64;
+  return (columns / record_numbers(layout) * record_bytes(layout) + 63) / 64 * 64;
 }
 
 /// Repacks up to 16 rows of `columns` numbers from file order; missing rows become zeros. `tile` is

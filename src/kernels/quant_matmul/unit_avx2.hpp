@@ -72,6 +72,7 @@ struct UnitAvx2 {
             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight(p + 8)))};
   }
 
+  static void prefetch(const std::byte* p) { V::prefetch(p); }
   static Line line(const std::byte* p) {
     return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
             _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};

@@ -53,6 +53,7 @@ struct UnitAvx512Vnni {
         _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
 
+  static void prefetch(const std::byte* p) { V::prefetch(p); }
   static Line line(const std::byte* p) { return _mm512_loadu_si512(p); }
   static Line low(Line x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
   static Line high(Line x) { return low(_mm512_srli_epi16(x, 4)); }

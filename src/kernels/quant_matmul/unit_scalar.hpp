@@ -97,6 +97,7 @@ struct UnitScalar {
     return r;
   }
 
+  static void prefetch(const std::byte*) {}
   static Line line(const std::byte* p) {
     Line r;
     std::memcpy(r.byte, p, 64);
