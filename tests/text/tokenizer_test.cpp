@@ -38,7 +38,8 @@ TEST(StreamDecoder, NeverShowsHalfACharacter) {
     const auto tokenizer = load(name);
     for (const std::string& line : corpus()) {
       StreamDecoder stream(*tokenizer);
-      for (const TokenId id : *tokenizer->encode(line)) {
+      const auto ids = *tokenizer->encode(line);
+      for (const TokenId id : ids) {
         ASSERT_TRUE(is_valid_utf8(stream.push(id))) << name << ": " << line;
       }
       ASSERT_TRUE(is_valid_utf8(stream.finish()));
