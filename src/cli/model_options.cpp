@@ -38,15 +38,16 @@ Result<Opening> read_opening(const CommonOptions& options, const std::string& we
   Result<Registry> registry = open_registry(options);
   if (!registry.ok()) return registry.status();
   Opening opening{.registry = std::move(*registry), .request = {}, .session = {}};
-  // On a CPU attention reads fp32 activations and keys are as wide as the weights; a GPU's
-  // attention reads bf16 alone.
+  // Keys are as wide as the weights. Attention reads bf16 queries where it multiplies bf16 pairs (a
+  // GPU, a CPU with AVX512_BF16); where every bit is wanted, and on other CPUs, fp32.
   const bool on_cpu = device->kind == DeviceKind::cpu;
-  opening.request = {
-      .device = *device,
-      .selection = *selection,
-      .dtypes = {.compute = on_cpu ? DType::f32 : DType::bf16,
-                 .kv = on_cpu && *weights == model::CpuWeights::f32 ? DType::f32 : DType::bf16},
-      .batch_invariant = batch_invariant};
+  const bool exact = on_cpu && *weights == model::CpuWeights::f32;
+  const bool pairs = !on_cpu || device->isa >= CpuIsa::avx512_bf16;
+  opening.request = {.device = *device,
+                     .selection = *selection,
+                     .dtypes = {.compute = pairs && !exact ? DType::bf16 : DType::f32,
+                                .kv = exact ? DType::f32 : DType::bf16},
+                     .batch_invariant = batch_invariant};
   opening.session.device = *device;
   opening.session.num_threads = thread_count(options, *device);
   opening.session.weights = *weights;
