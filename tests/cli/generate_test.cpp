@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cli/command.hpp"
+#include "support/scratch_folder.hpp"
 
 namespace attune::cli {
 namespace {
@@ -22,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::HasSubstr;
+using testing_support::ScratchFolder;
 
 struct Outcome {
   int code = -1;
@@ -153,11 +155,7 @@ TEST(Generate, NamesAPromptOrPoolThatDoesNotFit) {
 /// A copy of the tiny llama in a folder of its own, to be spoilt.
 class SpoiltModel : public testing::Test {
  protected:
-  void SetUp() override {
-    fs::remove_all(folder_);
-    fs::copy(golden("llama"), folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  SpoiltModel() { fs::copy(golden("llama"), folder_); }
 
   [[nodiscard]] json config() const {
     std::ifstream file(folder_ / "config.json");
@@ -168,7 +166,8 @@ class SpoiltModel : public testing::Test {
     return generate(folder_.string(), {"--tokens", "5,6", "--max-new-tokens", "1"});
   }
 
-  fs::path folder_ = fs::path(testing::TempDir()) / "attune_spoilt_model";
+  ScratchFolder scratch_;
+  fs::path folder_ = scratch_ / "model";
 };
 
 TEST_F(SpoiltModel, RunsUnspoilt) { EXPECT_EQ(run().code, kDone); }
@@ -212,7 +211,8 @@ TEST_F(SpoiltModel, AMissingFileIsNamed) {
 TEST(Generate, AClosedPipeEndsTheOutputQuietly) {
   const std::string program = std::string(ATTUNE_BINARY_DIR) + "/bin/attune";
   if (!fs::exists(program)) GTEST_SKIP() << "the program is not built";
-  const fs::path err = fs::path(testing::TempDir()) / "attune_closed_pipe";
+  const ScratchFolder scratch;
+  const fs::path err = scratch / "stderr";
   const std::string command = "bash -c 'set -o pipefail; " + program + " generate --model " +
                               golden("llama") + " --tokens 5 --max-new-tokens 200 --json 2>" +
                               err.string() + " | true'";
@@ -253,7 +253,8 @@ TEST(SmolLm2, StaysWithinItsMemory) {
   const std::string model = real_model("demo/SmolLM2-135M-Instruct.Q4_1.gguf");
   const std::string program = std::string(ATTUNE_BINARY_DIR) + "/bin/attune";
   if (!fs::exists(model) || !fs::exists(program)) GTEST_SKIP() << "no model, or no program";
-  const fs::path out = fs::path(testing::TempDir()) / "attune_memory";
+  const ScratchFolder scratch;
+  const fs::path out = scratch / "stdout";
   const std::string command = program + " generate --model " + model +
                               " --chat --prompt 'Name three colours.' --json >" + out.string() +
                               " 2>/dev/null";
@@ -271,7 +272,8 @@ TEST(SmolLm2, PromptsOfAFileRunTogetherAndChangeNothing) {
   if (!fs::exists(model)) GTEST_SKIP() << "no " << model;
   const std::vector<std::string> prompts{"The capital of France is", "Once upon a time",
                                          "def fibonacci(n):"};
-  const fs::path path = fs::path(testing::TempDir()) / "attune_prompts.txt";
+  const ScratchFolder scratch;
+  const fs::path path = scratch / "prompts.txt";
   std::ofstream file(path);
   for (const std::string& prompt : prompts) file << prompt << "\n\n";
   file.close();

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <limits>
 
@@ -10,6 +9,7 @@
 #include "model/gguf_config.hpp"
 #include "model/weights/gguf_names.hpp"
 #include "model/weights/gguf_weights.hpp"
+#include "support/scratch_folder.hpp"
 
 namespace attune::model {
 namespace {
@@ -209,7 +209,8 @@ TEST(GgufConfig, ProblemsNameTheKey) {
 }
 
 TEST(GgufWeights, StoreWithExpertsAndUnreadableTypes) {
-  const std::string path = testing::TempDir() + "attune_gguf_store_test.gguf";
+  const testing_support::ScratchFolder folder;
+  const std::string path = folder / "store.gguf";
   std::ofstream(path, std::ios::binary)
       << GgufBuilder()
              .text("general.architecture", "qwen3moe")
@@ -228,7 +229,6 @@ TEST(GgufWeights, StoreWithExpertsAndUnreadableTypes) {
                 .text()
                 .find("type number 20"),
             std::string::npos);
-  std::filesystem::remove(path);
 }
 
 }  // namespace

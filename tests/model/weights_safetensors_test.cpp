@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "support/scratch_folder.hpp"
+
 namespace attune::model {
 namespace {
 
@@ -28,19 +30,13 @@ std::string problem(const std::string& file) {
 
 class Folder {
  public:
-  Folder() {
-    path_ = testing::TempDir() + "attune_safetensors_" +
-            testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
   std::string write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary) << bytes;
-    return path_ + "/" + name;
+    std::ofstream(folder_ / name, std::ios::binary) << bytes;
+    return folder_ / name;
   }
 
  private:
-  std::string path_;
+  testing_support::ScratchFolder folder_;
 };
 
 const std::string kTwo =

@@ -1,12 +1,13 @@
 // Opening, listing, making: what needs files.
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <fstream>
 #include <set>
 #include <sstream>
 
 #include <attune/registry.hpp>
+
+#include "support/scratch_folder.hpp"
 
 namespace attune {
 namespace {
@@ -82,10 +83,10 @@ TEST(Registry, APluginThatDoesNotFitSaysWhy) {
     return r.status().text();
   };
   EXPECT_NE(complaint("/nowhere/plugin.so").find("no such file"), std::string::npos);
-  const std::string text_file = testing::TempDir() + "/not_a_plugin.so";
+  const testing_support::ScratchFolder folder;
+  const std::string text_file = folder / "not_a_plugin.so";
   std::ofstream(text_file) << "hello";
   EXPECT_NE(complaint(text_file).find(text_file), std::string::npos);
-  std::remove(text_file.c_str());
 }
 
 TEST(Registry, MakingWhatIsNotBuiltIsRefused) {
