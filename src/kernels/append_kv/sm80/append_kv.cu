@@ -7,6 +7,8 @@
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
+#include "kernels/ptx/launch.cuh"
+
 namespace attune::kernels::append_kv::sm80 {
 namespace {
 
@@ -90,8 +92,8 @@ Status launch(const Params& params, cudaStream_t stream) {
   }
   constexpr int kThreads = 256;
   const std::int64_t threads = params.num_tokens * params.num_heads * 32;
-  kernel<<<static_cast<unsigned>((threads + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
-      params);
+  ptx::launch(kernel, static_cast<unsigned>((threads + kThreads - 1) / kThreads), kThreads, 0,
+              stream, params);
   const cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess) return {};
   return {StatusCode::device_error, std::string("append_kv: ") + cudaGetErrorString(error) + " (" +

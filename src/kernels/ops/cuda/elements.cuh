@@ -7,6 +7,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/ops/cuda/rows.hpp"
+#include "kernels/ptx/launch.cuh"
 
 namespace attune::kernels::ops::cuda {
 

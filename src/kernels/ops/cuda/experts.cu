@@ -13,9 +13,8 @@ constexpr int kMaxGroups = 64;
 /// One warp a token; scores and choice in shared memory. The rule is kernels/ops/route.hpp's.
 __global__ void route_kernel(RouteParams p, std::int64_t logits_row, std::int64_t ids_row,
                              std::int64_t weights_row) {
-  extern __shared__ float shared[];
-  float* scores = shared;
-  float* choice = shared + p.num_experts;
+  float* scores = reinterpret_cast<float*>(ptx::dynamic_shared<128>());
+  float* choice = scores + p.num_experts;
   __shared__ float groups[kMaxGroups];
   const std::int64_t token = blockIdx.x;
   const float* logits = p.logits + token * logits_row;
@@ -179,8 +178,8 @@ void route(const RouteParams& p, std::int64_t logits_row, std::int64_t num_token
            std::int64_t ids_row, std::int64_t weights_row, cudaStream_t stream) {
   if (num_tokens == 0) return;
   const std::size_t shared = 2 * sizeof(float) * static_cast<std::size_t>(p.num_experts);
-  route_kernel<<<static_cast<unsigned>(num_tokens), 32, shared, stream>>>(p, logits_row, ids_row,
-                                                                          weights_row);
+  ptx::launch(route_kernel, static_cast<unsigned>(num_tokens), 32, shared, stream, p, logits_row,
+              ids_row, weights_row);
 }
 
 void experts(const ExpertWeights& w, const Rows& x, const std::int32_t* ids, const float* weights,
@@ -190,12 +189,12 @@ void experts(const ExpertWeights& w, const Rows& x, const std::int32_t* ids, con
   if (pairs == 0) return;
   const dim3 warps(32, kWarps);
   const auto blocks = [](std::int64_t rows) { return (rows + kWarps - 1) / kWarps; };
-  gate_up_kernel<<<cover(blocks(2 * w.intermediate), pairs), warps, 0, stream>>>(
-      w, x, ids, weights, topk, scale_input, middle);
-  gate_kernel<<<static_cast<unsigned>((pairs * w.intermediate + 255) / 256), 256, 0, stream>>>(
-      w, pairs, middle);
-  down_kernel<<<cover(blocks(w.hidden), x.tokens), warps, 0, stream>>>(w, ids, weights, topk,
-                                                                       scale_input, middle, out);
+  ptx::launch(gate_up_kernel, cover(blocks(2 * w.intermediate), pairs), warps, 0, stream, w, x, ids,
+              weights, topk, scale_input, middle);
+  ptx::launch(gate_kernel, static_cast<unsigned>((pairs * w.intermediate + 255) / 256), 256, 0,
+              stream, w, pairs, middle);
+  ptx::launch(down_kernel, cover(blocks(w.hidden), x.tokens), warps, 0, stream, w, ids, weights,
+              topk, scale_input, middle, out);
 }
 
 }  // namespace attune::kernels::ops::cuda

@@ -100,7 +100,7 @@ __global__ void each_element_kernel(Rows out, F f) {
 template <class F>
 void each_element(const Rows& out, cudaStream_t stream, F f) {
   const std::int64_t n = num_elements(out);
-  if (n > 0) each_element_kernel<<<element_blocks(n), kThreads, 0, stream>>>(out, f);
+  if (n > 0) ptx::launch(each_element_kernel<F>, element_blocks(n), kThreads, 0, stream, out, f);
 }
 
 struct Element {
@@ -254,24 +254,24 @@ __global__ void argmax_kernel(Rows logits, std::int32_t* ids) {
 void norm(const Rows& x, const Rows* residual, float scale, const Norm& n, const Rows& out,
           cudaStream_t stream) {
   if (num_elements(x) == 0) return;
-  norm_kernel<<<static_cast<unsigned>(num_rows(x)), kThreads, 0, stream>>>(
-      x, residual == nullptr ? Rows{} : *residual, residual != nullptr, scale, n, out);
+  ptx::launch(norm_kernel, static_cast<unsigned>(num_rows(x)), kThreads, 0, stream, x,
+              residual == nullptr ? Rows{} : *residual, residual != nullptr, scale, n, out);
 }
 
 void rope_angles(const std::int32_t* positions, const float* inv_freq, std::int64_t tokens,
                  std::int64_t pairs, float factor, float* cos_sin, std::int64_t row,
                  cudaStream_t stream) {
   if (tokens * pairs == 0) return;
-  rope_angles_kernel<<<element_blocks(tokens * pairs), kThreads, 0, stream>>>(
-      positions, inv_freq, tokens, pairs, factor, cos_sin, row);
+  ptx::launch(rope_angles_kernel, element_blocks(tokens * pairs), kThreads, 0, stream, positions,
+              inv_freq, tokens, pairs, factor, cos_sin, row);
 }
 
 void rope(const Rows& x, const float* cos_sin, std::int64_t row, std::int64_t pairs,
           std::int64_t first, bool interleaved, bool inverse, cudaStream_t stream) {
   const std::int64_t n = num_rows(x) * pairs;
   if (n == 0) return;
-  rope_kernel<<<element_blocks(n), kThreads, 0, stream>>>(x, cos_sin, row, pairs, first,
-                                                          interleaved, inverse ? -1.0f : 1.0f);
+  ptx::launch(rope_kernel, element_blocks(n), kThreads, 0, stream, x, cos_sin, row, pairs, first,
+              interleaved, inverse ? -1.0f : 1.0f);
 }
 
 void gated_activation(const Rows& x, const Gated& g, const Rows& out, cudaStream_t stream) {
@@ -284,7 +284,7 @@ void activation(const Rows& x, RowActivation kind, const Rows& out, cudaStream_t
 
 void softmax(const Rows& x, const Rows& out, cudaStream_t stream) {
   if (num_elements(x) > 0)
-    softmax_kernel<<<static_cast<unsigned>(num_rows(x)), kThreads, 0, stream>>>(x, out);
+    ptx::launch(softmax_kernel, static_cast<unsigned>(num_rows(x)), kThreads, 0, stream, x, out);
 }
 
 void add(const Rows& x, float scale, const Rows& out, cudaStream_t stream) {
@@ -327,7 +327,8 @@ void gather_rows(const Rows& x, const std::int32_t* rows, float scale, const Row
 
 void argmax(const Rows& logits, std::int32_t* ids, cudaStream_t stream) {
   if (num_rows(logits) > 0)
-    argmax_kernel<<<static_cast<unsigned>(num_rows(logits)), kThreads, 0, stream>>>(logits, ids);
+    ptx::launch(argmax_kernel, static_cast<unsigned>(num_rows(logits)), kThreads, 0, stream, logits,
+                ids);
 }
 
 }  // namespace attune::kernels::ops::cuda

@@ -17,7 +17,7 @@ template <class Kv, class Policy>
           .ctas_per_sm = Policy::kCtasPerSm,
           .stages = &Policy::stages,
           .shared_bytes = &Policy::shared_bytes,
-          .kernel = reinterpret_cast<const void*>(&paged_decode_kernel<Kv, Policy>)};
+          .kernel = ptx::kernel_handle(&paged_decode_kernel<Kv, Policy>)};
 }
 
 /// Sixteen-bit keys. Tiles hold about 8 KiB a warp; wide heads get fewer warps.

@@ -8,6 +8,8 @@
 
 #include "kernels/paged_decode/sm80/ring.cuh"
 #include "kernels/paged_decode/sm80/tile.cuh"
+#include "kernels/ptx/atomic.cuh"
+#include "kernels/ptx/launch.cuh"
 
 namespace attune::kernels::paged_decode::sm80 {
 
@@ -259,11 +261,7 @@ class DecodeKernel {
     std::int32_t* counter = p_.arrivals +
                             static_cast<std::int64_t>(item.chunk.first_place) * p_.units.divisor +
                             item.unit;
-    std::int32_t before;
-    asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
-                 : "=r"(before)
-                 : "l"(counter)
-                 : "memory");
+    const std::int32_t before = ptx::arrive_at(counter);
     *is_last_ = before == item.chunk.parts - 1 ? 1 : 0;
     if (*is_last_ != 0) *counter = 0;
   }
@@ -363,8 +361,7 @@ class DecodeKernel {
 template <class Kv, class Policy>
 __global__ void __launch_bounds__(Policy::kThreads, Policy::kCtasPerSm)
     paged_decode_kernel(const __grid_constant__ Params p) {
-  extern __shared__ __align__(128) std::uint8_t shared[];
-  if constexpr (Policy::kFits) DecodeKernel<Kv, Policy>(p, shared).run();
+  if constexpr (Policy::kFits) DecodeKernel<Kv, Policy>(p, ptx::dynamic_shared<128>()).run();
 }
 
 }  // namespace attune::kernels::paged_decode::sm80

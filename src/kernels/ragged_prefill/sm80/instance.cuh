@@ -15,7 +15,7 @@ template <class Kv, class Policy>
           .key_tile = Policy::kKeyTile,
           .threads = Policy::kThreads,
           .shared_bytes = Policy::kSharedBytes,
-          .kernel = reinterpret_cast<const void*>(&ragged_prefill_kernel<Kv, Policy>)};
+          .kernel = ptx::kernel_handle(&ragged_prefill_kernel<Kv, Policy>)};
 }
 
 template <class Kv>

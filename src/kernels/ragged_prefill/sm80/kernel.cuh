@@ -9,7 +9,9 @@
 
 #include <type_traits>
 
+#include "kernels/ptx/atomic.cuh"
 #include "kernels/ptx/cp_async.cuh"
+#include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/warpgroup.cuh"
 #include "kernels/ragged_prefill/sm80/params.hpp"
@@ -427,11 +429,7 @@ class PrefillKernel {
     if (threadIdx.x == 0) {
       std::int32_t* counter =
           p_.arrivals + static_cast<std::int64_t>(item_.first_place) * p_.num_kv_heads + kv_head_;
-      std::int32_t before;
-      asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
-                   : "=r"(before)
-                   : "l"(counter)
-                   : "memory");
+      const std::int32_t before = ptx::arrive_at(counter);
       is_last = before == item_.parts - 1 ? 1 : 0;
       if (is_last != 0) *counter = 0;
     }
@@ -482,8 +480,7 @@ class PrefillKernel {
 template <class Kv, class Policy>
 __global__ void __launch_bounds__(Policy::kThreads)
     ragged_prefill_kernel(const __grid_constant__ Params p) {
-  extern __shared__ __align__(128) std::uint8_t shared[];
-  PrefillKernel<Kv, Policy>(p, shared).run();
+  PrefillKernel<Kv, Policy>(p, ptx::dynamic_shared<128>()).run();
 }
 
 }  // namespace attune::kernels::ragged_prefill::sm80

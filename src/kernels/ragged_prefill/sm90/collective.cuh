@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/warpgroup.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/ragged_prefill/sm90/config.cuh"
@@ -91,17 +92,6 @@ __device__ __forceinline__ void issue_pv(Accumulators<C>& o,
     ptx::wgmma_rs<Element, C::kHighColumns, ptx::Major::mn>(
         o.high, p[step], high + step * (kKeys16 - (kKeys16 << 16)), accumulate || step > 0);
   }
-}
-
-template <class Element>
-__device__ __forceinline__ std::uint32_t pack(float low, float high) {
-  std::uint32_t bits;
-  if constexpr (std::is_same_v<Element, __half>) {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
-  }
-  return bits;
 }
 
 /// Positions of a warpgroup's rows and the keys they see, relative to the request's first key.
@@ -290,7 +280,8 @@ __device__ __forceinline__ void pack_probabilities(std::uint32_t (&p)[C::kKeyTil
   for (int step = 0; step < C::kKeyTile / 16; ++step)
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      p[step][i] = pack<typename C::Element>(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);
+      p[step][i] =
+          ptx::pack_pair<typename C::Element>(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);
 }
 
 /// Divides by the sums (with the sink), writes lse.
@@ -340,7 +331,7 @@ __device__ __forceinline__ void write_rows(Accumulators<C>& o, const Params& par
       std::uint32_t w[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        w[j] = pack<Element>(o.at(block + j, 2 * h), o.at(block + j, 2 * h + 1));
+        w[j] = ptx::pack_pair<Element>(o.at(block + j, 2 * h), o.at(block + j, 2 * h + 1));
       // A 4 x 4 transpose in two exchanges.
       const bool odd = quarter & 1;
 #pragma unroll
@@ -377,7 +368,7 @@ __device__ __forceinline__ void stage_rows(Accumulators<C>& o, typename C::Eleme
 #pragma unroll
       for (int h = 0; h < 2; ++h)
         w[2 * j + h] =
-            pack<typename C::Element>(o.at(block + j, 2 * h), o.at(block + j, 2 * h + 1));
+            ptx::pack_pair<typename C::Element>(o.at(block + j, 2 * h), o.at(block + j, 2 * h + 1));
     const int chunk = (block % 8 + lane / 16) ^ (row % 8);
     ptx::stmatrix(rows + block / 8 * panel_stride + row * 64 + chunk * 8, w);
   }

@@ -19,7 +19,7 @@ Instance instance_of(std::string_view name, Strategy strategy, bool for_long = f
           .key_tile = C::kKeyTile,
           .threads = C::kThreads,
           .shared_bytes = static_cast<int>(sizeof(SharedOf<C>)),
-          .kernel = reinterpret_cast<const void*>(&prefill<C>)};
+          .kernel = ptx::kernel_handle(&prefill<C>)};
 }
 
 }  // namespace attune::kernels::ragged_prefill::sm90

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "kernels/ptx/cp_async.cuh"
+#include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/ragged_prefill/sm90/collective.cuh"
 
@@ -479,8 +480,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     prefill(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
             const __grid_constant__ CUtensorMap v_map, const __grid_constant__ CUtensorMap o_map,
             const __grid_constant__ Params params) {
-  extern __shared__ __align__(1024) unsigned char memory[];
-  SharedOf<C>& shared = *reinterpret_cast<SharedOf<C>*>(memory);
+  SharedOf<C>& shared = *reinterpret_cast<SharedOf<C>*>(ptx::dynamic_shared<1024>());
   constexpr bool kGather = C::kLoad == KvLoad::gather;
   // Through a shuffle, so that the compiler knows it as one value a warp and does not compute it
   // anew.
