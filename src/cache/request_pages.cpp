@@ -25,6 +25,14 @@ void RequestPages::drop_before(PagePool& pool, std::int64_t position) {
   first_position_ += passed * page_size;
 }
 
+void RequestPages::truncate(PagePool& pool, std::int64_t end) {
+  const auto kept = static_cast<std::size_t>(std::max<std::int64_t>(
+      0, base::ceil_div<std::int64_t>(end - first_position_, pool.page_size())));
+  if (kept >= pages_.size()) return;
+  require(pool.release(std::span(pages_).subspan(kept)).ok(), "a request holds its pages");
+  pages_.resize(kept);
+}
+
 void RequestPages::clear(PagePool& pool) {
   require(pool.release(pages_).ok(), "a request holds its pages");
   pages_.clear();

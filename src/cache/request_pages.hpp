@@ -22,6 +22,9 @@ class RequestPages {
   /// starts anew at the page of `position`.
   void drop_before(PagePool& pool, std::int64_t position);
 
+  /// Returns the pages that lie wholly at or beyond `end`: of tokens that were not kept.
+  void truncate(PagePool& pool, std::int64_t end);
+
   /// Returns every page; the row is as new.
   void clear(PagePool& pool);
 

@@ -25,6 +25,7 @@ struct TextStream {
   std::optional<text::StreamDecoder> decoder;  ///< none without a tokenizer
   runtime::StopFilter filter;
   std::string text;
+  std::vector<std::int32_t> tokens;  ///< up to the one that ended a stop string
 };
 
 bool stdout_is_gone() { return std::ferror(stdout) != 0; }
@@ -50,6 +51,9 @@ Result<runtime::EngineOptions> engine_options(const GenerateOptions& o,
   engine.context_limit = std::min(config.context_length, longest + o.max_new_tokens);
   engine.scheduler.max_batch = std::min(o.max_batch, static_cast<std::int64_t>(prompts.size()));
   engine.scheduler.chunk_size = std::min(o.chunk_size, longest);
+  const Result<runtime::SpeculationOptions> speculation = speculation_options(o);
+  if (!speculation.ok()) return speculation.status();
+  engine.speculation = *speculation;
   constexpr std::int64_t kLargestPage = 256;  // a last page may hold one token
   engine.pool_tokens = o.pool_tokens > 0
                            ? o.pool_tokens
@@ -73,7 +77,8 @@ class Run {
       const Result<runtime::RequestId> id = session_.engine().submit(prompt.tokens, request);
       if (!id.ok()) return id.status();
       ids_.push_back(*id);
-      TextStream stream{.decoder = {}, .filter = runtime::StopFilter(options_.stop), .text = {}};
+      TextStream stream{
+          .decoder = {}, .filter = runtime::StopFilter(options_.stop), .text = {}, .tokens = {}};
       if (tokenizer_ != nullptr) stream.decoder.emplace(*tokenizer_);
       streams_.emplace(*id, std::move(stream));
     }
@@ -98,7 +103,7 @@ class Run {
       TextStream& stream = streams_.at(ids_[i]);
       out.push_back({.prompt = prompts[i].text,
                      .prompt_tokens = prompts[i].tokens,
-                     .tokens = {request.tokens.begin() + request.prompt_len, request.tokens.end()},
+                     .tokens = std::move(stream.tokens),
                      .text = std::move(stream.text),
                      .finish_reason = stream.filter.stopped()
                                           ? "stop"
@@ -119,6 +124,9 @@ class Run {
 
   void take(const runtime::Event& event) {
     TextStream& stream = streams_.at(event.request);
+    // A step that verified drafts may bring tokens beyond a stop string.
+    if (stream.filter.stopped()) return;
+    if (event.token) stream.tokens.push_back(*event.token);
     if (!stream.decoder) return;
     std::string piece;
     if (event.token) piece = stream.filter.push(stream.decoder->push(*event.token));

@@ -3,9 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <ctime>
 #include <string_view>
+#include <utility>
 
 #include "model/weights/mapped_file.hpp"
 #include "runtime/sampler.hpp"
@@ -14,6 +16,8 @@
 
 namespace attune::cli {
 namespace {
+
+constexpr std::int64_t kDraftTokens = 8;
 
 Result<std::vector<std::int32_t>> parse_tokens(std::string_view text) {
   std::vector<std::int32_t> tokens;
@@ -119,6 +123,43 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
       ->capture_default_str();
   command.add_flag("--batch-invariant", o.batch_invariant,
                    "a request's output must not depend on its neighbours, bit for bit");
+  command
+      .add_option("--speculate", o.speculate,
+                  "none or ngram: guess the next tokens from earlier ones and verify them in one "
+                  "step; the tokens are the same, sooner where text repeats")
+      ->check(CLI::IsMember({"none", "ngram"}))
+      ->capture_default_str();
+  const runtime::SpeculationOptions defaults;
+  command.add_option(
+      "--draft-tokens", o.draft_tokens,
+      "with --speculate: tokens guessed ahead at most (" + std::to_string(kDraftTokens) + ")");
+  command.add_option("--ngram-min", o.ngram_min,
+                     "with --speculate ngram: the fewest last tokens that are looked up (" +
+                         std::to_string(defaults.min_ngram) + ")");
+  command.add_option(
+      "--ngram-max", o.ngram_max,
+      "with --speculate ngram: the most (" + std::to_string(defaults.max_ngram) + ")");
+}
+
+Result<runtime::SpeculationOptions> speculation_options(const GenerateOptions& options) {
+  runtime::SpeculationOptions s;
+  if (options.speculate == "none") {
+    for (const auto& [name, given] : {std::pair("--draft-tokens", options.draft_tokens.has_value()),
+                                      std::pair("--ngram-min", options.ngram_min.has_value()),
+                                      std::pair("--ngram-max", options.ngram_max.has_value())}) {
+      if (given) return invalid_argument(std::string(name) + " needs --speculate ngram");
+    }
+    return s;
+  }
+  s.max_drafts = options.draft_tokens.value_or(kDraftTokens);
+  s.min_ngram = options.ngram_min.value_or(s.min_ngram);
+  s.max_ngram = options.ngram_max.value_or(std::max(s.min_ngram, s.max_ngram));
+  s.verify_as_decodes = options.batch_invariant;
+  if (s.max_drafts < 1)
+    return invalid_argument("--draft-tokens is " + std::to_string(s.max_drafts) +
+                            ", wanted at least 1; --speculate none guesses nothing");
+  if (Status bad = runtime::validate_speculation(s); !bad.ok()) return bad;
+  return s;
 }
 
 Result<std::string> read_file(const std::string& path) {

@@ -11,6 +11,7 @@
 #include "cli/command.hpp"
 #include "model/checkpoint.hpp"
 #include "runtime/request.hpp"
+#include "runtime/speculation.hpp"
 #include "text/tokenizer.hpp"
 
 namespace CLI {
@@ -34,6 +35,10 @@ struct GenerateOptions {
   std::int64_t max_batch = 16;
   std::int64_t pool_tokens = 0;
   bool batch_invariant = false;
+  std::string speculate = "none";
+  std::optional<std::int64_t> draft_tokens;
+  std::optional<std::int64_t> ngram_min;
+  std::optional<std::int64_t> ngram_max;
   runtime::SamplingOptions sampling;
 };
 
@@ -42,6 +47,9 @@ void add_generate_options(CLI::App& command, GenerateOptions& options);
 /// Exactly one of --prompt, --prompt-file and --tokens, and not empty: checked before any file is
 /// opened.
 Status check_prompt_options(const GenerateOptions& options);
+
+/// What --speculate and its options ask for; refuses options of a speculation that is off.
+Result<runtime::SpeculationOptions> speculation_options(const GenerateOptions& options);
 
 /// One prompt: its text (empty for --tokens) and its ids.
 struct Prompt {

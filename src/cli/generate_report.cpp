@@ -32,6 +32,17 @@ Json backends_json(const Selection& selection) {
   return out;
 }
 
+double ratio(std::int64_t part, std::int64_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+}
+
+Json speculation_json(const runtime::EngineStatistics& s) {
+  return {{"drafts", s.num_drafts},
+          {"accepted", s.num_accepted_drafts},
+          {"acceptance_rate", ratio(s.num_accepted_drafts, s.num_drafts)},
+          {"tokens_per_step", ratio(s.decode_tokens, s.num_decodes)}};
+}
+
 Json generation_json(const Generation& g) {
   return {{"text", g.text},
           {"prompt_tokens", g.prompt_tokens},
@@ -60,6 +71,7 @@ void print_json(const std::vector<Generation>& generations, runtime::Session& se
   out["weight_bytes"] = session.weight_bytes();
   out["steps"] = s.num_steps;
   out["preemptions"] = s.num_preemptions;
+  if (session.engine().options().speculation.enabled()) out["speculation"] = speculation_json(s);
   out["fallbacks"] = session.selection().fallbacks;
   fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
@@ -67,6 +79,12 @@ void print_json(const std::vector<Generation>& generations, runtime::Session& se
 void print_statistics(runtime::Session& session) {
   const runtime::EngineStatistics s = session.engine().statistics();
   print_selection(session.selection());
+  if (session.engine().options().speculation.enabled()) {
+    fmt::print(stderr, "speculation {} of {} drafts accepted, {:.0f} % · {:.2f} tokens a step\n",
+               s.num_accepted_drafts, s.num_drafts,
+               100 * ratio(s.num_accepted_drafts, s.num_drafts),
+               ratio(s.decode_tokens, s.num_decodes));
+  }
   constexpr double kMiB = 1 << 20;
   fmt::print(stderr, "prefill {} tokens, {:.1f}/s · decode {} tokens, {:.1f}/s · load {:.2f} s\n",
              s.prefill_tokens, rate(s.prefill_tokens, s.prefill_seconds), s.decode_tokens,

@@ -78,8 +78,9 @@ std::vector<std::int32_t> calibration_tokens(const CommonOptions& options,
 Result<std::unique_ptr<runtime::Session>> open_session(const CommonOptions& options,
                                                        const ModelRun& run,
                                                        model::Checkpoint checkpoint) {
-  const Result<Opening> opening = read_opening(options, run.weights, run.batch_invariant);
+  Result<Opening> opening = read_opening(options, run.weights, run.batch_invariant);
   if (!opening.ok()) return opening.status();
+  if (run.engine.speculation.enabled()) opening->request.selection.speculative_topk = 1;
   runtime::SessionOptions session = opening->session;
   session.engine = run.engine;
   session.calibration = run.calibration;

@@ -4,85 +4,117 @@
 
 namespace attune::runtime {
 
+namespace {
+
+BatchForm form_of(StepPart part) {
+  switch (part) {
+    case StepPart::decode: return BatchForm::decode;
+    case StepPart::verify: return BatchForm::target_verify;
+    case StepPart::prefill: return BatchForm::extend;
+  }
+  return BatchForm::extend;
+}
+
+/// The first of a row's tokens whose logits are wanted: of a verification, the newest known one.
+std::int64_t first_wanted(const ScheduledRow& row) {
+  if (row.request->wants_all_rows()) return 0;
+  return row.completes() ? row.count - 1 : row.count;
+}
+
+std::int32_t token_of(const ScheduledRow& row, std::int64_t i) {
+  const Request& request = *row.request;
+  if (i >= row.count) return request.drafts[static_cast<std::size_t>(i - row.count)];
+  return request.tokens[static_cast<std::size_t>(request.computed + i)];
+}
+
+}  // namespace
+
 Status StepBatch::assign(std::span<const ScheduledRow> rows, std::span<const CacheGroup> groups,
-                         std::int32_t page_size) {
+                         std::int32_t page_size, bool verify_as_decodes) {
   tokens_.clear();
   positions_.clear();
   logit_rows_.clear();
   logits_per_row_.clear();
-  phases_.clear();
+  parts_.clear();
   slots_.resize(groups.size());
   for (auto& slots : slots_) slots.clear();
   for (auto& tables : tables_) tables.resize(groups.size());
   for (const ScheduledRow& row : rows) {
-    const Request& request = *row.request;
-    const std::int64_t first_wanted = request.wants_all_rows() ? 0
-                                      : row.completes()        ? row.count - 1
-                                                               : row.count;
-    for (std::int64_t i = 0; i < row.count; ++i) {
-      const std::int64_t position = request.computed + i;
-      if (i >= first_wanted) logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()));
-      tokens_.push_back(request.tokens[static_cast<std::size_t>(position)]);
-      positions_.push_back(static_cast<std::int32_t>(position));
+    const std::int64_t wanted = first_wanted(row);
+    for (std::int64_t i = 0; i < row.num_rows(); ++i) {
+      if (i >= wanted) logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()));
+      tokens_.push_back(token_of(row, i));
+      positions_.push_back(static_cast<std::int32_t>(row.request->computed + i));
     }
-    logits_per_row_.push_back(row.count - first_wanted);
+    logits_per_row_.push_back(row.num_rows() - wanted);
   }
-  const auto split =
-      std::find_if(rows.begin(), rows.end(), [](const ScheduledRow& row) { return !row.decode; });
-  const auto num_decodes = static_cast<std::size_t>(split - rows.begin());
-  if (Status s = add_phase(Phase::decode, rows.first(num_decodes), groups, page_size); !s.ok())
-    return s;
-  return add_phase(Phase::prefill, rows.subspan(num_decodes), groups, page_size);
+  for (std::size_t begin = 0; begin < rows.size();) {
+    const StepPart part = rows[begin].part();
+    std::size_t end = begin + 1;
+    while (end < rows.size() && rows[end].part() == part) ++end;
+    const bool as_decodes = verify_as_decodes && part == StepPart::verify;
+    if (Status s = add_part(part, rows.subspan(begin, end - begin), groups, page_size, as_decodes);
+        !s.ok())
+      return s;
+    begin = end;
+  }
+  return {};
 }
 
-Status StepBatch::add_phase(Phase phase, std::span<const ScheduledRow> rows,
-                            std::span<const CacheGroup> groups, std::int32_t page_size) {
-  if (rows.empty()) return {};
-  PhaseBatch batch;
-  batch.phase = phase;
-  if (!phases_.empty()) batch.first_row = phases_.back().first_row + phases_.back().num_rows;
-  Pageless& arrays = pageless_[static_cast<std::size_t>(phase)];
+Status StepBatch::add_part(StepPart part, std::span<const ScheduledRow> rows,
+                           std::span<const CacheGroup> groups, std::int32_t page_size,
+                           bool as_decodes) {
+  PartBatch batch;
+  batch.part = part;
+  if (!parts_.empty()) batch.first_row = parts_.back().first_row + parts_.back().num_rows;
+  Pageless& arrays = pageless_[static_cast<std::size_t>(part)];
   arrays.state_indices.clear();
   arrays.qo_indptr.assign(1, 0);
   arrays.zeros.assign(rows.size() + 1, 0);
   for (const ScheduledRow& row : rows) {
-    batch.num_rows += row.count;
+    batch.num_rows += row.num_rows();
     arrays.qo_indptr.push_back(static_cast<std::int32_t>(batch.num_rows));
     arrays.state_indices.push_back(row.request->state_slot);
   }
-  const BatchForm form = phase == Phase::decode ? BatchForm::decode : BatchForm::extend;
-  batch.pageless.form = form;
+  batch.pageless.form = form_of(part);
   batch.pageless.page_size = page_size;
   batch.pageless.qo_indptr = arrays.qo_indptr;
   batch.pageless.kv_indptr = arrays.zeros;
   batch.pageless.kv_last_page_len = std::span(arrays.zeros).first(rows.size());
   batch.pageless.state_indices = arrays.state_indices;
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    if (Status s = add_pages(g, rows, page_size, as_decodes, batch); !s.ok()) return s;
+  parts_.push_back(std::move(batch));
+  return {};
+}
 
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    page_ids_.clear();
-    for (const ScheduledRow& row : rows)
-      for (PageId page : row.request->pages[g].pages())
-        page_ids_.push_back(static_cast<std::int32_t>(page));
-    table_rows_.clear();
-    std::size_t first_page = 0;
-    for (const ScheduledRow& row : rows) {
-      const cache::RequestPages& pages = row.request->pages[g];
+Status StepBatch::add_pages(std::size_t group, std::span<const ScheduledRow> rows,
+                            std::int32_t page_size, bool as_decodes, PartBatch& batch) {
+  page_ids_.clear();
+  for (const ScheduledRow& row : rows)
+    for (PageId page : row.request->pages[group].pages())
+      page_ids_.push_back(static_cast<std::int32_t>(page));
+  table_rows_.clear();
+  std::size_t first_page = 0;
+  for (const ScheduledRow& row : rows) {
+    const cache::RequestPages& pages = row.request->pages[group];
+    const std::int64_t qo_len = as_decodes ? 1 : row.num_rows();
+    for (std::int64_t end = qo_len; end <= row.num_rows(); ++end) {
       table_rows_.push_back({.pages = std::span<const std::int32_t>(page_ids_).subspan(
                                  first_page, pages.pages().size()),
-                             .kv_len = row.request->computed + row.count - pages.first_position(),
-                             .qo_len = row.count,
+                             .kv_len = row.request->computed + end - pages.first_position(),
+                             .qo_len = qo_len,
                              .kv_offset = pages.first_position()});
-      first_page += pages.pages().size();
     }
-    attention::PageTable& table = tables_[static_cast<std::size_t>(phase)][g];
-    if (Status s = table.assign(table_rows_, page_size); !s.ok()) return s;
-    BatchView view = table.view(form);
-    view.state_indices = arrays.state_indices;
-    batch.views.push_back(view);
-    const auto slots = table.slot_mapping();
-    slots_[g].insert(slots_[g].end(), slots.begin(), slots.end());
+    first_page += pages.pages().size();
   }
-  phases_.push_back(std::move(batch));
+  attention::PageTable& table = tables_[static_cast<std::size_t>(batch.part)][group];
+  if (Status s = table.assign(table_rows_, page_size); !s.ok()) return s;
+  BatchView view = table.view(as_decodes ? BatchForm::decode : form_of(batch.part));
+  if (!as_decodes) view.state_indices = batch.pageless.state_indices;
+  batch.views.push_back(view);
+  const auto slots = table.slot_mapping();
+  slots_[group].insert(slots_[group].end(), slots.begin(), slots.end());
   return {};
 }
 

@@ -12,8 +12,24 @@
 namespace attune::runtime {
 namespace {
 
+/// Tokens of verifications, or of rows that were to be ones and had no room for their drafts.
+std::int64_t max_drafted_tokens(const EngineOptions& options) {
+  return options.speculation.enabled()
+             ? options.scheduler.max_batch * options.speculation.max_rows()
+             : 0;
+}
+
+std::int64_t max_prefill_tokens(const EngineOptions& options) {
+  return options.scheduler.chunk_size + max_drafted_tokens(options);
+}
+
 std::int64_t max_step_tokens(const EngineOptions& options) {
-  return options.scheduler.chunk_size + options.scheduler.max_batch;
+  return max_prefill_tokens(options) + options.scheduler.max_batch;
+}
+
+/// Of one request in one step.
+std::int64_t max_request_tokens(const EngineOptions& options) {
+  return std::max(options.scheduler.chunk_size, options.speculation.max_rows());
 }
 
 double log_probability(std::span<const float> logits, std::int32_t token) {
@@ -42,10 +58,12 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 model::ModelOptions model_options(const EngineOptions& options) {
   const std::int64_t rows = max_step_tokens(options);
-  return {.max_tokens = rows,
-          .max_logit_rows =
-              options.keep_logits || options.score_prompts ? rows : options.scheduler.max_batch,
-          .context_limit = options.context_limit};
+  return {
+      .max_tokens = rows,
+      .max_logit_rows = options.keep_logits || options.score_prompts
+                            ? rows
+                            : options.scheduler.max_batch * (options.speculation.max_drafts + 1),
+      .context_limit = options.context_limit};
 }
 
 Result<std::unique_ptr<Engine>> Engine::make(model::Model& model, model::Ops& ops,
@@ -54,6 +72,7 @@ Result<std::unique_ptr<Engine>> Engine::make(model::Model& model, model::Ops& op
               backends.attention.size() == model.groups().size(),
           "backends for every attention group");
   require(options.context_limit > 0, "a context limit");
+  if (Status s = validate_speculation(options.speculation); !s.ok()) return s;
   std::unique_ptr<Engine> engine(new Engine(model, ops, std::move(backends), options));
   if (Status s = engine->allocate_cache(); !s.ok()) return s;
   if (Status s = engine->allocate_states(); !s.ok()) return s;
@@ -79,8 +98,8 @@ Status Engine::allocate_cache() {
   std::vector<cache::LayerPages> layers(static_cast<std::size_t>(model_.config().num_layers()));
   for (std::size_t c = 0; c < cache_groups_.size(); ++c) {
     const CacheGroup& group = cache_groups_[c];
-    const std::int64_t per_request = max_pages_per_request(
-        group, options_.context_limit, options_.scheduler.chunk_size, page_size);
+    const std::int64_t per_request = max_pages_per_request(group, options_.context_limit,
+                                                           max_request_tokens(options_), page_size);
     const std::int64_t pages =
         group.bounded() ? std::min(pool_pages, per_request * options_.scheduler.max_batch)
                         : pool_pages;
@@ -153,25 +172,11 @@ Status Engine::allocate_states() {
 Status Engine::allocate_workspaces() {
   plans_.resize(backends_.attention.size());
   for (std::size_t g = 0; g < plans_.size(); ++g) {
-    const int cache_group = cache_group_of_[g];
-    const std::int64_t pages =
-        cache_group < 0
-            ? 0
-            : max_pages_per_request(cache_groups_[static_cast<std::size_t>(cache_group)],
-                                    options_.context_limit, options_.scheduler.chunk_size,
-                                    backends_.page_size);
-    for (const Phase phase : {Phase::prefill, Phase::decode}) {
-      const bool decode = phase == Phase::decode;
-      const std::int64_t batch = options_.scheduler.max_batch;
-      const BatchBounds bounds{
-          .max_batch = batch,
-          .max_qo_tokens = decode ? batch : options_.scheduler.chunk_size,
-          .max_kv_entries = batch * pages,
-          .max_kv_len = std::min(options_.context_limit, pages * backends_.page_size),
-          .page_size = backends_.page_size,
-          .decode_only = decode};
-      const WorkspaceSize size = backends_.groups[g].of(phase).workspace_size(bounds);
-      PlanSlot& slot = plans_[g][static_cast<std::size_t>(phase)];
+    for (const StepPart part : {StepPart::decode, StepPart::verify, StepPart::prefill}) {
+      if (part == StepPart::verify && !options_.speculation.enabled()) continue;
+      const WorkspaceSize size =
+          backends_.groups[g].of(phase_of(part, g)).workspace_size(bounds_of(part, g));
+      PlanSlot& slot = plans_[g][static_cast<std::size_t>(part)];
       Result<model::Buffer> device = ops_.allocate(size.device_bytes);
       if (!device.ok()) return device.status();
       slot.device = std::move(*device);
@@ -184,6 +189,34 @@ Status Engine::allocate_workspaces() {
     }
   }
   return {};
+}
+
+Phase Engine::phase_of(StepPart part, std::size_t group) const {
+  const bool decodes = part == StepPart::decode ||
+                       (part == StepPart::verify && options_.speculation.verify_as_decodes &&
+                        cache_group_of_[group] >= 0);
+  return decodes ? Phase::decode : Phase::prefill;
+}
+
+BatchBounds Engine::bounds_of(StepPart part, std::size_t group) const {
+  const int cache_group = cache_group_of_[group];
+  const std::int64_t pages =
+      cache_group < 0 ? 0
+                      : max_pages_per_request(cache_groups_[static_cast<std::size_t>(cache_group)],
+                                              options_.context_limit, max_request_tokens(options_),
+                                              backends_.page_size);
+  const bool decode_only = phase_of(part, group) == Phase::decode;
+  const std::int64_t requests = options_.scheduler.max_batch;
+  const std::int64_t drafted = max_drafted_tokens(options_);
+  const std::int64_t batch = part == StepPart::verify && decode_only ? drafted : requests;
+  return {.max_batch = batch,
+          .max_qo_tokens = part == StepPart::verify   ? drafted
+                           : part == StepPart::decode ? batch
+                                                      : max_prefill_tokens(options_),
+          .max_kv_entries = batch * pages,
+          .max_kv_len = std::min(options_.context_limit, pages * backends_.page_size),
+          .page_size = backends_.page_size,
+          .decode_only = decode_only};
 }
 
 Result<RequestId> Engine::submit(std::span<const std::int32_t> prompt,
@@ -211,7 +244,7 @@ Result<RequestId> Engine::submit(std::span<const std::int32_t> prompt,
   }
   for (std::size_t c = 0; c < cache_groups_.size(); ++c) {
     const std::int64_t needed = max_pages_per_request(
-        cache_groups_[c], length, options_.scheduler.chunk_size, backends_.page_size);
+        cache_groups_[c], length, max_request_tokens(options_), backends_.page_size);
     if (needed <= pools_[c].num_pages()) continue;
     return invalid_argument("the prompt needs " + std::to_string(needed) + " pages of " +
                             std::to_string(backends_.page_size) + " tokens and the pool has " +
@@ -228,9 +261,25 @@ Result<RequestId> Engine::submit(std::span<const std::int32_t> prompt,
   return id;
 }
 
-BatchView Engine::view_of(const PhaseBatch& phase, std::size_t group) const {
+BatchView Engine::view_of(const PartBatch& part, std::size_t group) const {
   const int cache_group = cache_group_of_[group];
-  return cache_group < 0 ? phase.pageless : phase.views[static_cast<std::size_t>(cache_group)];
+  return cache_group < 0 ? part.pageless : part.views[static_cast<std::size_t>(cache_group)];
+}
+
+void Engine::propose() {
+  if (!options_.speculation.enabled()) return;
+  for (auto& [id, request] : requests_) {
+    request->drafts.clear();
+    const std::int64_t behind = request->num_tokens() - request->computed;
+    if (!request->may_speculate() || behind > options_.speculation.max_drafts) continue;
+    // A step gives a token more than its drafts, and none beyond the request's end.
+    const std::int64_t left =
+        std::min(request->options.max_new_tokens - request->num_generated() - 1,
+                 options_.context_limit - request->num_tokens());
+    const std::int64_t length = std::min(request->pace.length(), options_.speculation.max_drafts);
+    propose_by_lookup(request->tokens, options_.speculation, std::min(length, left),
+                      request->drafts);
+  }
 }
 
 void Engine::release_state(Request& request) {
@@ -265,14 +314,14 @@ Status Engine::plan_step() {
   }
   for (std::size_t g = 0; g < plans_.size(); ++g) {
     parts_[g].clear();
-    for (const PhaseBatch& phase : batch_.phases()) {
-      Backend& backend = backends_.groups[g].of(phase.phase);
-      PlanSlot& slot = plans_[g][static_cast<std::size_t>(phase.phase)];
-      Result<PlanHandle> plan = backend.plan(view_of(phase, g), slot.workspace, ops_.stream());
+    for (const PartBatch& part : batch_.parts()) {
+      Backend& backend = backends_.groups[g].of(phase_of(part.part, g));
+      PlanSlot& slot = plans_[g][static_cast<std::size_t>(part.part)];
+      Result<PlanHandle> plan = backend.plan(view_of(part, g), slot.workspace, ops_.stream());
       if (!plan.ok()) return plan.status();
       slot.plan = std::move(*plan);
-      parts_[g].push_back({.first_row = phase.first_row,
-                           .num_rows = phase.num_rows,
+      parts_[g].push_back({.first_row = part.first_row,
+                           .num_rows = part.num_rows,
                            .backend = &backend,
                            .plan = slot.plan.get()});
     }
@@ -287,6 +336,7 @@ Status Engine::plan_step() {
 Result<std::vector<Event>> Engine::step() {
   const auto start = std::chrono::steady_clock::now();
   std::vector<Event> events;
+  propose();
   const std::vector<ScheduledRow> rows = scheduler_->schedule();
   for (auto& [id, request] : requests_) {
     if (request->finish_reason != FinishReason::failed || request->pages.empty()) continue;
@@ -295,7 +345,10 @@ Result<std::vector<Event>> Engine::step() {
   }
   if (rows.empty()) return events;
   if (Status s = assign_states(rows); !s.ok()) return s;
-  if (Status s = batch_.assign(rows, cache_groups_, backends_.page_size); !s.ok()) return s;
+  if (Status s = batch_.assign(rows, cache_groups_, backends_.page_size,
+                               options_.speculation.verify_as_decodes);
+      !s.ok())
+    return s;
   if (Status s = plan_step(); !s.ok()) return s;
 
   const auto vocab = static_cast<std::size_t>(model_.config().vocab_size);
@@ -310,7 +363,7 @@ Result<std::vector<Event>> Engine::step() {
   if (Status s = model_.forward(input, logits); !s.ok()) return s;
 
   std::size_t next_logit_row = 0;
-  std::int64_t decoded = 0;
+  std::int64_t decode_rows = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto count = static_cast<std::size_t>(batch_.logits_per_row()[i]);
     const std::span<const float> mine = logits.subspan(next_logit_row * vocab, count * vocab);
@@ -319,18 +372,19 @@ Result<std::vector<Event>> Engine::step() {
     if (request.options.want_scores) add_scores(request, rows[i].count, mine);
     if (request.options.want_logits)
       request.logits.insert(request.logits.end(), mine.begin(), mine.end());
-    if (rows[i].decode) ++decoded;
-    const bool completes = rows[i].completes();
-    scheduler_->advance(rows[i]);
-    if (!completes) continue;
-    if (Status s = choose_token(rows[i], mine.last(vocab), events); !s.ok()) return s;
+    if (rows[i].part() != StepPart::prefill) decode_rows += rows[i].num_rows();
+    if (!rows[i].completes())
+      scheduler_->advance(rows[i]);
+    else if (Status s = complete(
+                 rows[i], mine.last(vocab * static_cast<std::size_t>(rows[i].drafts + 1)), events);
+             !s.ok())
+      return s;
   }
 
   const double seconds = seconds_since(start);
   const auto total = static_cast<std::int64_t>(batch_.tokens().size());
-  const double decode_share = static_cast<double>(decoded) / static_cast<double>(total);
-  statistics_.decode_tokens += decoded;
-  statistics_.prefill_tokens += total - decoded;
+  const double decode_share = static_cast<double>(decode_rows) / static_cast<double>(total);
+  statistics_.prefill_tokens += total - decode_rows;
   statistics_.decode_seconds += seconds * decode_share;
   statistics_.prefill_seconds += seconds * (1 - decode_share);
   ++statistics_.num_steps;
@@ -344,9 +398,36 @@ Result<std::int32_t> Engine::next_token(const Request& request, std::span<const 
   return sampler_.sample(logits, request.tokens, request.options.sampling);
 }
 
-Status Engine::choose_token(const ScheduledRow& row, std::span<const float> logits,
-                            std::vector<Event>& events) {
+Status Engine::complete(const ScheduledRow& row, std::span<const float> logits,
+                        std::vector<Event>& events) {
   Request& request = *row.request;
+  const std::size_t vocab = logits.size() / static_cast<std::size_t>(row.drafts + 1);
+  const std::vector<std::int32_t> drafts = std::move(request.drafts);
+  request.drafts.clear();
+  // Each row's logits follow the drafts before it: they count as long as those were the tokens
+  // that the logits chose. The draw depends on the position alone, so that a chosen token is the
+  // one that decoding would have chosen, sampled or not.
+  std::int64_t accepted = 0;
+  while (true) {
+    const auto at = static_cast<std::size_t>(accepted);
+    if (Status s = choose_token(request, logits.subspan(at * vocab, vocab), events); !s.ok())
+      return s;
+    if (request.finished() || accepted == row.drafts || request.tokens.back() != drafts[at]) break;
+    ++accepted;
+  }
+  if (row.part() != StepPart::prefill) {
+    ++statistics_.num_decodes;
+    statistics_.decode_tokens += accepted + 1;
+    statistics_.num_drafts += row.drafts;
+    statistics_.num_accepted_drafts += accepted;
+  }
+  if (row.drafts > 0) request.pace.record(row.drafts, accepted);
+  if (!request.finished()) scheduler_->advance(row, accepted);
+  return {};
+}
+
+Status Engine::choose_token(Request& request, std::span<const float> logits,
+                            std::vector<Event>& events) {
   Event event{.request = request.id, .token = {}, .finish_reason = FinishReason::none};
   const RequestOptions& options = request.options;
   if (request.num_generated() >= options.max_new_tokens) {
@@ -376,6 +457,7 @@ void Engine::finish(Request& request, FinishReason reason) {
   request.finish_reason = reason;
   scheduler_->remove(request);
   request.pages.clear();
+  request.drafts.clear();
   release_state(request);
 }
 

@@ -37,6 +37,7 @@ struct EngineOptions {
   std::int64_t context_limit = 0;  ///< tokens of the longest request
   std::int64_t pool_tokens = 0;    ///< of the full-attention pool; 0 = one request of context_limit
   SchedulerOptions scheduler;
+  SpeculationOptions speculation{};
   bool keep_logits = false;    ///< requests may ask for the logits of every position
   bool score_prompts = false;  ///< requests may ask for the log-probability of every token
 };
@@ -55,6 +56,9 @@ struct EngineStatistics {
   double decode_seconds = 0;
   std::int64_t num_steps = 0;
   std::int64_t num_preemptions = 0;
+  std::int64_t num_decodes = 0;  ///< requests that decoded or verified, summed over steps
+  std::int64_t num_drafts = 0;   ///< guesses verified
+  std::int64_t num_accepted_drafts = 0;
   std::int64_t kv_bytes = 0;
   std::int64_t state_bytes = 0;
   std::int64_t workspace_bytes = 0;
@@ -100,7 +104,7 @@ class Engine {
   Engine(model::Model& model, model::Ops& ops, BackendSet backends, const EngineOptions& options)
       : model_(model), ops_(ops), backends_(std::move(backends)), options_(options) {}
 
-  /// One group's plan for one phase, in memory of its own.
+  /// One group's plan for one part of a step, in memory of its own.
   struct PlanSlot {
     model::Buffer device;
     std::vector<std::byte> host;
@@ -115,13 +119,20 @@ class Engine {
   /// theirs.
   Status assign_states(std::span<const ScheduledRow> rows);
   void release_state(Request& request);
+  /// Guesses for the requests that generate.
+  void propose();
   Status plan_step();
+  /// Whose kernels serve a part: prefill's for drafts, unless they are decodes in disguise.
+  [[nodiscard]] Phase phase_of(StepPart part, std::size_t group) const;
+  [[nodiscard]] BatchBounds bounds_of(StepPart part, std::size_t group) const;
   [[nodiscard]] std::span<const std::int64_t> slots_on_device(std::size_t cache_group) const;
   Result<std::int32_t> next_token(const Request& request, std::span<const float> logits);
-  Status choose_token(const ScheduledRow& row, std::span<const float> logits,
-                      std::vector<Event>& events);
+  Status choose_token(Request& request, std::span<const float> logits, std::vector<Event>& events);
+  /// What the step's logits say about a row that reaches its request's newest token.
+  Status complete(const ScheduledRow& row, std::span<const float> logits,
+                  std::vector<Event>& events);
   void finish(Request& request, FinishReason reason);
-  [[nodiscard]] BatchView view_of(const PhaseBatch& phase, std::size_t group) const;
+  [[nodiscard]] BatchView view_of(const PartBatch& part, std::size_t group) const;
 
   model::Model& model_;
   model::Ops& ops_;
@@ -136,7 +147,7 @@ class Engine {
   std::optional<cache::StatePool> states_;  ///< of linear layers; none without them
   std::span<const model::LayerKvScales> kv_scales_;
   std::optional<Scheduler> scheduler_;
-  std::vector<std::array<PlanSlot, 2>> plans_;  ///< by attention group, then phase
+  std::vector<std::array<PlanSlot, kStepParts>> plans_;  ///< by attention group, then part
 
   StepBatch batch_;
   std::vector<std::vector<model::AttentionPart>> parts_;  ///< by attention group

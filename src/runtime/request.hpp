@@ -11,6 +11,7 @@
 #include <attune/status.hpp>
 
 #include "cache/request_pages.hpp"
+#include "runtime/speculation.hpp"
 
 namespace attune::runtime {
 
@@ -58,6 +59,9 @@ struct Request {
   std::int64_t computed = 0;               ///< leading tokens whose keys are in the cache
   std::vector<cache::RequestPages> pages;  ///< one a cache group
   std::int32_t state_slot = -1;            ///< of the recurrent states; -1 = none
+  std::int32_t draft_state_slot = -1;      ///< of the states past the drafts being verified
+  std::vector<std::int32_t> drafts;        ///< guesses for the next step, which may leave them out
+  DraftPace pace;
 
   FinishReason finish_reason = FinishReason::none;
   Status failure;              ///< why, when finish_reason is `failed`
@@ -70,6 +74,11 @@ struct Request {
   [[nodiscard]] bool decoding() const { return computed > 0 && computed + 1 == num_tokens(); }
   /// Every position's logits are computed, not only the last one's.
   [[nodiscard]] bool wants_all_rows() const { return options.want_logits || options.want_scores; }
+  /// Guesses may follow its newest token: nobody dictates its tokens or wants rows of its own.
+  [[nodiscard]] bool may_speculate() const {
+    return num_generated() > 0 && computed > 0 && !finished() && !wants_all_rows() &&
+           options.forced_tokens.empty();
+  }
   [[nodiscard]] bool finished() const { return finish_reason != FinishReason::none; }
 };
 

@@ -44,14 +44,17 @@ void Scheduler::preempt_youngest() {
   running_.pop_back();
   release_pages(*victim);
   victim->computed = 0;
+  victim->drafts.clear();
   victim->logits.clear();
   victim->scores.clear();
   waiting_.push_front(victim);
   ++num_preemptions_;
 }
 
-bool Scheduler::make_room(const ScheduledRow& row) {
+bool Scheduler::make_room(ScheduledRow& row) {
   const std::int64_t end = row.request->computed + row.count;
+  if (row.drafts > 0 && hold_pages(*row.request, end + row.drafts).ok()) return true;
+  row.drafts = 0;  // guesses are not worth another's pages
   while (true) {
     const Status held = hold_pages(*row.request, end);
     if (held.ok()) return true;
@@ -76,11 +79,15 @@ std::vector<ScheduledRow> Scheduler::schedule() {
   for (const bool decode : {true, false}) {
     for (std::size_t i = 0; i < running_.size(); ++i) {
       Request& request = *running_[i];
-      if (request.finished() || request.decoding() != decode) continue;
+      const bool generates = request.decoding() || !request.drafts.empty();
+      if (request.finished() || generates != decode) continue;
       const std::int64_t left = request.num_tokens() - request.computed;
-      const std::int64_t count = decode ? 1 : std::min(left, budget);
+      const std::int64_t count = decode ? left : std::min(left, budget);
       if (count == 0) continue;
-      const ScheduledRow row{.request = &request, .count = count, .decode = decode};
+      ScheduledRow row{.request = &request,
+                       .count = count,
+                       .decode = request.decoding(),
+                       .drafts = static_cast<std::int64_t>(request.drafts.size())};
       if (!make_room(row)) continue;
       if (!decode) budget -= count;
       rows.push_back(row);
@@ -91,6 +98,9 @@ std::vector<ScheduledRow> Scheduler::schedule() {
     return std::find(running_.begin(), running_.end(), row.request) == running_.end();
   });
   admit(budget, rows);
+  std::stable_sort(rows.begin(), rows.end(), [](const ScheduledRow& a, const ScheduledRow& b) {
+    return a.part() < b.part();
+  });
   return rows;
 }
 
@@ -114,10 +124,11 @@ void Scheduler::admit(std::int64_t& budget, std::vector<ScheduledRow>& rows) {
   }
 }
 
-void Scheduler::advance(const ScheduledRow& row) {
+void Scheduler::advance(const ScheduledRow& row, std::int64_t kept) {
   Request& request = *row.request;
-  request.computed += row.count;
+  request.computed += row.count + kept;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (row.drafts > 0) request.pages[g].truncate(pools_[g], request.computed);
     if (!groups_[g].bounded()) continue;
     request.pages[g].drop_before(pools_[g],
                                  attention::first_needed_key(groups_[g].rule, request.computed));

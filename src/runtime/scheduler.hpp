@@ -4,7 +4,7 @@
 // Requests join and leave between steps. Running requests decode one token each; what is left of
 // the step's budget goes to prompts, in order of arrival, in chunks. When pages run out, the
 // youngest running request gives all of its pages back and starts over later: the oldest always
-// makes progress.
+// makes progress. Guesses at a request's next tokens ride along where pages are free for them.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,26 @@ struct SchedulerOptions {
   std::int64_t max_batch = 16;    ///< requests that run at once
 };
 
-/// One request's share of a step: its next `count` tokens.
+/// What a step does with a request. Rows of one part stand together, in this order.
+enum class StepPart : std::uint8_t {
+  decode,   ///< one token
+  verify,   ///< what is known, then guesses
+  prefill,  ///< a chunk of what is known
+};
+inline constexpr std::size_t kStepParts = 3;
+
+/// One request's share of a step: its next `count` tokens, then `drafts` guesses.
 struct ScheduledRow {
   Request* request = nullptr;
   std::int64_t count = 0;
   bool decode = false;
+  std::int64_t drafts = 0;  ///< leading ones of Request::drafts
+
+  [[nodiscard]] StepPart part() const {
+    if (drafts > 0) return StepPart::verify;
+    return decode ? StepPart::decode : StepPart::prefill;
+  }
+  [[nodiscard]] std::int64_t num_rows() const { return count + drafts; }
 
   /// The step reaches the request's newest token, so that its logits choose the next one.
   [[nodiscard]] bool completes() const {
@@ -46,12 +61,13 @@ class Scheduler {
 
   void submit(Request& request);
 
-  /// Chooses the next step's rows, decodes first, and holds pages for them. Empty when nothing is
+  /// Chooses the next step's rows, part by part, and holds pages for them. Empty when nothing is
   /// left to do. A request that cannot ever run is marked failed with out_of_pages.
   [[nodiscard]] std::vector<ScheduledRow> schedule();
 
-  /// After the step: `row.count` more tokens are in the cache. Pages behind a window are returned.
-  void advance(const ScheduledRow& row);
+  /// After the step: `row.count` more tokens are in the cache, and of its drafts the first `kept`.
+  /// Pages behind a window and those of the other drafts are returned.
+  void advance(const ScheduledRow& row, std::int64_t kept = 0);
 
   /// Takes the request out, finished or not, and returns its pages.
   void remove(Request& request);
@@ -69,8 +85,9 @@ class Scheduler {
   Status hold_pages(Request& request, std::int64_t end);
   void release_pages(Request& request);
   void preempt_youngest();
-  /// Pages for `row`, preempting younger requests for them if it may.
-  bool make_room(const ScheduledRow& row);
+  /// Pages for `row`, preempting younger requests for them if it may; without its drafts if only
+  /// they lack pages.
+  bool make_room(ScheduledRow& row);
   void admit(std::int64_t& budget, std::vector<ScheduledRow>& rows);
 
   SchedulerOptions options_;
