@@ -8,17 +8,46 @@ namespace attune::conformance {
 
 using base::join;
 
-std::string case_name(const Case& one) {
+namespace {
+
+std::string dense_shape(const Case& one) {
   const AttentionSpec& s = one.spec;
-  std::string text = join(name(s.variant), "/", name(phase_of(one)), "/", name(s.q_dtype));
-  if (s.kv_dtype != s.q_dtype) text += join("-kv_", name(s.kv_dtype));
-  text += join("/hd", s.head_dim_qk);
+  std::string text = join("/hd", s.head_dim_qk);
   if (s.head_dim_vo != s.head_dim_qk) text += join("x", s.head_dim_vo);
   text += join("/gqa", s.gqa_group_size());
   text += one.source == KvSource::ragged ? "/ragged" : join("/page", one.page_size);
   if (one.source == KvSource::paged && one.layout != KvLayout::nhd &&
       one.layout != KvLayout::mla_latent)
     text += join("-", name(one.layout));
+  return text;
+}
+
+std::string linear_shape(const AttentionSpec& s) {
+  if (s.variant == Variant::short_conv) return join("/c", s.conv_dim, "/taps", s.conv_kernel);
+  std::string text = join("/hd", s.linear_head_dim_k);
+  if (s.linear_head_dim_v != s.linear_head_dim_k) text += join("x", s.linear_head_dim_v);
+  text += join("/h", s.linear_num_v_heads);
+  if (s.conv_kernel > 0) text += join("/taps", s.conv_kernel);
+  return text;
+}
+
+std::string_view gates_name(Gates gates) {
+  switch (gates) {
+    case Gates::typical: return "typical";
+    case Gates::forgetful: return "forgetful";
+    case Gates::lasting: return "lasting";
+    case Gates::steep: return "steep";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::string case_name(const Case& one) {
+  const AttentionSpec& s = one.spec;
+  std::string text = join(name(s.variant), "/", name(phase_of(one)), "/", name(s.q_dtype));
+  if (s.kv_dtype != s.q_dtype) text += join("-kv_", name(s.kv_dtype));
+  text += is_linear(s.variant) ? linear_shape(s) : dense_shape(one);
   std::int32_t longest = 0;
   for (const RequestShape& r : one.requests) longest = std::max(longest, r.kv_len);
   text += join("/b", one.requests.size(), "x", longest);
@@ -47,8 +76,13 @@ std::string case_name(const Case& one) {
   add(std::any_of(one.requests.begin(), one.requests.end(),
                   [](const RequestShape& r) { return r.kv_offset != 0; }),
       "offset");
+  add(one.gates != Gates::typical, gates_name(one.gates));
+  add(std::any_of(one.requests.begin(), one.requests.end(),
+                  [](const RequestShape& r) { return r.padding; }),
+      "padding");
+  add(is_linear(s.variant) && one.seed % 2 == 1, "rich");
   add(one.strided, "strided");
-  add(!one.want_lse, "no_lse");
+  add(!one.want_lse && !is_linear(s.variant), "no_lse");
   if (!more.empty()) text += "/" + more;
   return text + join("/", one.property->name);
 }

@@ -65,8 +65,17 @@ enum class MaskKind : std::uint8_t {
 
 struct RequestShape {
   std::int32_t qo_len = 1;
-  std::int32_t kv_len = 0;
+  std::int32_t kv_len = 0;  ///< linear variants: beyond qo_len, the state has a history
   std::int64_t kv_offset = 0;
+  bool padding = false;  ///< linear variants: state slot -1
+};
+
+/// How the gates of a linear variant are drawn.
+enum class Gates : std::uint8_t {
+  typical,
+  forgetful,  ///< decays so near 0 that products of them underflow
+  lasting,    ///< decays that round to 1
+  steep,      ///< gates beyond softplus's linear threshold, both ways
 };
 
 struct Case;
@@ -92,6 +101,7 @@ struct Case {
   FeatureSet exercises{};    ///< beyond those the spec itself asks for
   std::string_view label{};  ///< a hard case's name
   double gain = 1.0;         ///< on queries and keys
+  Gates gates = Gates::typical;
   std::uint64_t seed = 1;
   bool smoke = false;  ///< also part of the short run
 };

@@ -242,6 +242,7 @@ class HardCases {
 }  // namespace
 
 Case plain_case(const Capability& row, Phase phase) {
+  if (is_linear(row.variants[0])) return plain_linear_case(row, phase);
   return HardCases(row, row.variants[0])
       .typical(phase == Phase::decode ? BatchForm::decode : BatchForm::extend, {{1, 1}});
 }
@@ -249,6 +250,10 @@ Case plain_case(const Capability& row, Phase phase) {
 std::vector<Case> make_cases(const Capability& row, std::uint64_t seed) {
   std::vector<Case> cases;
   for (const Variant variant : row.variants) {
+    if (is_linear(variant)) {
+      for (Case& one : make_linear_cases(row, variant)) cases.push_back(std::move(one));
+      continue;
+    }
     if (variant != Variant::gqa && variant != Variant::mla) continue;
     const Factors factors = factors_of(row, variant);
     // Three different arrays of pairs: most triples, too, for thrice the cases.

@@ -17,8 +17,12 @@ namespace attune::conformance {
 /// named hard cases. Names are unique.
 [[nodiscard]] std::vector<Case> make_cases(const Capability& row, std::uint64_t seed);
 
+/// The part of them for a linear variant.
+[[nodiscard]] std::vector<Case> make_linear_cases(const Capability& row, Variant variant);
+
 /// A request the row accepts with nothing special in it.
 [[nodiscard]] Case plain_case(const Capability& row, Phase phase);
+[[nodiscard]] Case plain_linear_case(const Capability& row, Phase phase);
 
 /// "cpu/gqa/kv_dtype bf16", "cpu/mla/feature lse", …: what a row declares, and what a case
 /// exercises of it.

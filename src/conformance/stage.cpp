@@ -217,13 +217,14 @@ Result<std::unique_ptr<Prepared>> Stage::prepare(const Step& step) {
   return made;
 }
 
-Result<StagedWorkspace> Stage::workspace(const WorkspaceSize& size, std::size_t less) {
+Result<StagedWorkspace> stage_workspace(DeviceMemory& memory, DeviceMemory& host_memory,
+                                        const WorkspaceSize& size, std::size_t less) {
   StagedWorkspace made;
   // The garbage finds backends that expect zeros.
-  auto device = GuardedMemory::make(memory(), size.device_bytes - less, kNan);
+  auto device = GuardedMemory::make(memory, size.device_bytes - less, kNan);
   if (!device.ok()) return device.status();
   made.device = std::move(*device);
-  auto host = GuardedMemory::make(*host_, size.host_bytes, kNan);
+  auto host = GuardedMemory::make(host_memory, size.host_bytes, kNan);
   if (!host.ok()) return host.status();
   made.host = std::move(*host);
   made.view = {.device = made.device.data(),
@@ -231,6 +232,10 @@ Result<StagedWorkspace> Stage::workspace(const WorkspaceSize& size, std::size_t 
                .host = made.host.data(),
                .host_bytes = made.host.size()};
   return made;
+}
+
+Result<StagedWorkspace> Stage::workspace(const WorkspaceSize& size, std::size_t less) {
+  return stage_workspace(memory(), *host_, size, less);
 }
 
 Result<StagedWorkspace> Stage::workspace(const Backend& backend, const BatchView& batch,

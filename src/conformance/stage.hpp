@@ -53,6 +53,9 @@ struct StagedWorkspace {
   Workspace view;
   [[nodiscard]] Status check_guards() const;
 };
+[[nodiscard]] Result<StagedWorkspace> stage_workspace(DeviceMemory& memory,
+                                                      DeviceMemory& host_memory,
+                                                      const WorkspaceSize& size, std::size_t less);
 
 class Stage {
  public:

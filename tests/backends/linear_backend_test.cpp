@@ -26,7 +26,7 @@ constexpr int kSlots = 5;
 AttentionSpec spec_of(Variant v) {
   AttentionSpec s;
   s.variant = v;
-  s.q_dtype = s.o_dtype = DType::f32;
+  s.q_dtype = s.o_dtype = s.kv_dtype = DType::f32;
   s.conv_kernel = v == Variant::lightning ? 0 : 4;
   s.conv_dim = 24;
   if (v == Variant::short_conv) return s;

@@ -79,7 +79,7 @@ TEST(Suite, NamesAreUniqueAndReadable) {
 
 TEST(Suite, EveryDeclaredWordIsReachedByACase) {
   for (const Capability& row : backends::reference::kDescriptor.capabilities) {
-    if (is_linear(row.variants[0])) continue;  // tests/backends/linear_backend_test.cpp
+    if (is_linear(row.variants[0])) continue;  // linear_suite_test.cpp
     std::set<std::string> open = declared_by(row);
     for (const Case& one : make_cases(row, 0))
       for (const std::string& word : exercised_by(one, row)) open.erase(word);

@@ -19,7 +19,7 @@ inline constexpr BackendDescriptor kDescriptor{
           .variants = {Variant::gdn},
           .phases = {Phase::prefill, Phase::decode},
           .q_dtypes = {DType::f32, DType::bf16},
-          .kv_dtypes = {DType::f32, DType::bf16},
+          .kv_dtypes = {DType::f32},
           .features = Feature::mixed_batch | Feature::deterministic | Feature::batch_invariant},
          {.device = DeviceKind::cuda,
           .sm = {{75, 121}},

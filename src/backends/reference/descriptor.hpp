@@ -51,7 +51,7 @@ inline constexpr BackendDescriptor kDescriptor{
                        Variant::short_conv},
           .phases = {Phase::prefill, Phase::decode},
           .q_dtypes = {DType::f32, DType::bf16},
-          .kv_dtypes = {DType::f32, DType::bf16},
+          .kv_dtypes = {DType::f32},
           .features = Feature::mixed_batch | Feature::deterministic | Feature::batch_invariant}},
 };
 

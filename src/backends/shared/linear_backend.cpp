@@ -223,10 +223,25 @@ class LinearBackend final : public Backend {
   const linear::Kernel* kernel_;  ///< null: the double-precision recurrence
 };
 
+/// A factory serves the CPU rows of its own descriptor.
+Status check_declared(const BackendDescriptor& descriptor, const BackendContext& context) {
+  if (context.device.kind != DeviceKind::cpu)
+    return unsupported(
+        join(descriptor.name, ": this factory serves CPUs, not ", name(context.device.kind)),
+        {{std::string(descriptor.name), "device", "cpu", std::string(name(context.device.kind))}});
+  for (const Capability& row : descriptor.capabilities)
+    if (row.device == DeviceKind::cpu && row.variants.contains(context.spec.variant)) return {};
+  return unsupported(
+      join(descriptor.name, " does not serve ", name(context.spec.variant), " on a CPU"),
+      {{std::string(descriptor.name), "variant", "one its rows declare",
+        std::string(name(context.spec.variant))}});
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_linear(const BackendDescriptor& descriptor,
                                              const BackendContext& context, LinearKernels kernels) {
+  if (Status s = check_declared(descriptor, context); !s.ok()) return s;
   if (Status s = validate_linear_spec(context.spec); !s.ok()) return s;
   if (context.executor == nullptr)
     return invalid_argument(join(descriptor.name, ": BackendContext::executor is not set"));

@@ -56,9 +56,39 @@ Status check_state(const TensorView& state, std::string_view what, DType dtype,
 
 Activations rows(const TensorView& view) { return {view.data, view.stride[0]}; }
 
+/// What only softmax over keys has. Ignoring it would be another model.
+Status check_asks_no_softmax(const AttentionSpec& s) {
+  struct Asked {
+    std::string_view what;
+    bool yes;
+  };
+  const Asked all[] = {{"a sliding window", s.window_left >= 0 || s.window_right >= 0},
+                       {"a soft cap", s.logits_soft_cap > 0.0f},
+                       {"sinks", s.sinks},
+                       {"ALiBi", s.alibi},
+                       {"a relative bias", s.relative_bias},
+                       {"a custom mask", s.custom_mask},
+                       {"an attention chunk", s.attention_chunk > 0},
+                       {"a temperature by position", s.xai_temperature_len > 0},
+                       {"scales of a KV cache", s.kv_scales || s.per_head_scales},
+                       {"another kind than decoder", s.kind != AttentionKind::decoder}};
+  for (const Asked& asked : all)
+    if (asked.yes)
+      return unsupported(
+          join("linear attention: ", name(s.variant), " has no softmax over keys, so nothing for ",
+               asked.what, " to act on"),
+          {{std::string(name(s.variant)), "softmax", "none", std::string(asked.what)}});
+  if (s.kv_dtype != DType::f32)
+    return unsupported(
+        join("linear attention keeps its state in fp32, not ", name(s.kv_dtype)),
+        {{std::string(name(s.variant)), "kv_dtype", "fp32", std::string(name(s.kv_dtype))}});
+  return {};
+}
+
 }  // namespace
 
 Status validate_linear_spec(const AttentionSpec& s) {
+  if (Status e = check_asks_no_softmax(s); !e.ok()) return e;
   if (s.q_dtype != DType::f32 && s.q_dtype != DType::bf16)
     return unsupported(
         join("linear attention on CPU reads fp32 or bf16 activations, not ", name(s.q_dtype)),
