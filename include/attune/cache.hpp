@@ -3,16 +3,17 @@
 //   PagePool pool(/*num_pages=*/1024, /*page_size=*/16);
 //   std::vector<PageId> row;
 //   if (Status s = pool.allocate(3, row); !s.ok()) return s;   // out_of_pages: wait or evict
-//   pool.retain(row);                                          // a second holder, e.g. a prefix
-//   cache (void)pool.release(row);  (void)pool.release(row);         // the second release frees
-//   them
+//   pool.retain(row);                     // a second holder: a prefix cache, a forked sample
+//   pool.release(row); pool.release(row); // the second release frees them
 //
 // The pool hands out ids and counts holders; it never looks at bytes. One pool serves every layer
 // whose keys live equally long: full-attention layers share one, layers of one window share
 // another.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -55,5 +56,17 @@ class PagePool {
   std::vector<std::int32_t> holders_;  ///< by page; kFree where the page is in free_
   std::vector<PageId> free_;           ///< a stack: the page last freed is the next handed out
 };
+
+/// The bytes of `from`, in every layer of the pool, must be copied to `to`.
+struct PageCopy {
+  PageId from{};
+  PageId to{};
+};
+
+/// Copy on write. Parallel samples and beams fork a row by retaining all of it; before one of them
+/// writes into page `index`, which others hold too, the row gets a page of its own there. Nothing
+/// where it already was.
+Result<std::optional<PageCopy>> make_writable(PagePool& pool, std::vector<PageId>& row,
+                                              std::size_t index);
 
 }  // namespace attune

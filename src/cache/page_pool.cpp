@@ -77,4 +77,19 @@ Status PagePool::release(std::span<const PageId> pages) {
   return {};
 }
 
+Result<std::optional<PageCopy>> make_writable(PagePool& pool, std::vector<PageId>& row,
+                                              std::size_t index) {
+  if (index >= row.size())
+    return invalid_argument("page " + std::to_string(index) + " of a row of " +
+                            std::to_string(row.size()));
+  const PageId shared = row[index];
+  if (pool.holders(shared) == 0) return not_held(shared, "write to");
+  if (pool.holders(shared) == 1) return std::optional<PageCopy>{};
+  std::vector<PageId> own;
+  if (Status s = pool.allocate(1, own); !s.ok()) return s;
+  require(pool.release({&shared, 1}).ok(), "a page with two holders");
+  row[index] = own[0];
+  return std::optional<PageCopy>({.from = shared, .to = own[0]});
+}
+
 }  // namespace attune
