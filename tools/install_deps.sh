@@ -3,7 +3,8 @@
 set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config git python3 python3-pip libdnnl-dev nlohmann-json3-dev libfmt-dev
-          libcli11-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev libgtest-dev libgmock-dev)
+          libcli11-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev libgtest-dev libgmock-dev
+          libboost-context-dev)
 
 missing=()
 for package in "${packages[@]}"; do

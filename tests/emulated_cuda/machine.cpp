@@ -1,0 +1,362 @@
+#include "machine.hpp"
+
+#include <sys/mman.h>
+#include <boost/context/fiber.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <unordered_map>
+#include <vector>
+
+#include "words.hpp"
+
+uint3 threadIdx{};
+uint3 blockIdx{};
+dim3 blockDim{};
+dim3 gridDim{};
+
+namespace attune::emulated {
+namespace {
+
+using boost::context::fiber;
+
+constexpr std::size_t kStackBytes = 256 << 10;
+constexpr std::size_t kGuardBytes = 4096;
+constexpr int kMostThreads = 1024;
+/// Static and dynamic shared memory together, as on a Hopper card; addresses start here, so that a
+/// null address is never a valid one.
+constexpr std::uint32_t kSharedBase = 1024;
+constexpr std::size_t kSharedBytes = 227 << 10;
+
+/// Stacks of all threads, mapped once: a page that may not be touched lies under each.
+class Stacks {
+ public:
+  Stacks() {
+    void* const all = mmap(nullptr, kMostThreads * kStackBytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED) throw std::bad_alloc();
+    base_ = static_cast<unsigned char*>(all);
+    for (int i = 0; i < kMostThreads; ++i)
+      mprotect(base_ + static_cast<std::size_t>(i) * kStackBytes, kGuardBytes, PROT_NONE);
+  }
+  [[nodiscard]] boost::context::preallocated of(int thread) const {
+    unsigned char* const bottom = base_ + static_cast<std::size_t>(thread) * kStackBytes;
+    boost::context::stack_context context;
+    context.size = kStackBytes - kGuardBytes;
+    context.sp = bottom + kStackBytes;
+    return {context.sp, context.size, context};
+  }
+
+ private:
+  unsigned char* base_ = nullptr;
+};
+
+/// Boost asks an allocator to free a finished fiber's stack: ours stay.
+struct Keep {
+  boost::context::stack_context allocate() { return {}; }
+  void deallocate(boost::context::stack_context&) noexcept {}
+};
+
+struct Meeting {
+  const char* what = nullptr;
+  std::vector<void*> lanes;
+  std::vector<int> threads;
+};
+
+struct Barrier {
+  int arrived = 0;
+  int expected = 0;
+  std::vector<int> waiting;
+};
+
+struct Thread {
+  /// Never destroyed while suspended: that would unwind a kernel, which knows no exceptions.
+  std::unique_ptr<fiber> context;
+  uint3 index{};
+  const char* waits_for = "its first turn";
+  bool finished = false;
+  ThreadState state;
+};
+
+class Block {
+ public:
+  void run(uint3 index, dim3 size, std::size_t dynamic_bytes, const std::function<void()>& thread);
+
+  void meet(std::uint64_t key, int members, int lane, const char* what, void* brought,
+            Together together);
+  void barrier(int id, int threads, bool wait);
+  void sleep_on(const void* place, const char* what);
+  void wake(const void* place);
+  void yield();
+  void defer(std::function<void()> deliver) { deferred_.push_back(std::move(deliver)); }
+  [[nodiscard]] unsigned char* memory() { return memory_ + kSharedBase; }
+  [[nodiscard]] const unsigned char* begin() const { return memory_; }
+  [[nodiscard]] int current() const { return current_; }
+  [[nodiscard]] int size() const { return static_cast<int>(threads_.size()); }
+  [[nodiscard]] Thread& thread() { return threads_[static_cast<std::size_t>(current_)]; }
+  [[noreturn]] void trap(const std::string& what);
+
+ private:
+  void suspend(const char* what);
+  void ready(int thread) { ready_.push_back(thread); }
+  void finish_thread();
+  int next();
+  [[nodiscard]] std::string places() const;
+
+  std::vector<Thread> threads_;
+  fiber scheduler_;
+  std::deque<int> ready_;
+  std::map<std::uint64_t, Meeting> meetings_;
+  std::array<Barrier, 16> barriers_{};
+  std::unordered_map<const void*, std::vector<int>> sleepers_;
+  std::deque<std::function<void()>> deferred_;
+  std::optional<std::string> trapped_;
+  int current_ = -1;
+  int live_ = 0;
+  std::mt19937 random_;
+  Stacks stacks_;
+  alignas(1024) unsigned char memory_[kSharedBase + kSharedBytes];
+};
+
+Block& block() {
+  static const std::unique_ptr<Block> the_one = std::make_unique<Block>();
+  return *the_one;
+}
+
+int Block::next() {
+  std::size_t at = 0;
+  if (rules().seed != 0) at = random_() % ready_.size();
+  const int thread = ready_[at];
+  ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(at));
+  return thread;
+}
+
+void Block::run(uint3 index, dim3 size, std::size_t dynamic_bytes,
+                const std::function<void()>& thread) {
+  if (dynamic_bytes > kSharedBytes) throw Trap("a block asks for more shared memory than there is");
+  const int count = static_cast<int>(size.x * size.y * size.z);
+  if (count > kMostThreads) throw Trap("a block of more than 1024 threads");
+  // All ones: NaN in every floating type, so that reading what nobody wrote shows.
+  std::memset(memory(), 0xFF, dynamic_bytes);
+  blockIdx = index;
+  trapped_.reset();
+  ready_.clear();
+  meetings_.clear();
+  barriers_ = {};
+  sleepers_.clear();
+  deferred_.clear();
+  random_.seed(rules().seed);
+  for (Thread& t : threads_)
+    if (t.context != nullptr && *t.context) (void)t.context.release();
+  threads_.clear();
+  threads_.resize(static_cast<std::size_t>(count));
+  live_ = count;
+  for (int i = 0; i < count; ++i) {
+    Thread& t = threads_[static_cast<std::size_t>(i)];
+    const auto n = static_cast<unsigned>(i);
+    t.index = {n % size.x, n / size.x % size.y, n / (size.x * size.y)};
+    t.context = std::make_unique<fiber>(std::allocator_arg, stacks_.of(i), Keep{},
+                                        [this, &thread](fiber&& caller) {
+                                          scheduler_ = std::move(caller);
+                                          thread();
+                                          finish_thread();
+                                          return std::move(scheduler_);
+                                        });
+    ready(i);
+  }
+  while (live_ > 0 && !trapped_) {
+    if (ready_.empty()) {
+      if (deferred_.empty()) {
+        trapped_ = "deadlock: " + places();
+        break;
+      }
+      const auto deliver = std::move(deferred_.front());
+      deferred_.pop_front();
+      deliver();
+      continue;
+    }
+    current_ = next();
+    Thread& t = this->thread();
+    threadIdx = t.index;
+    *t.context = std::move(*t.context).resume();
+  }
+  current_ = -1;
+  if (trapped_) throw Trap(*trapped_);
+  while (!deferred_.empty()) {
+    const auto deliver = std::move(deferred_.front());
+    deferred_.pop_front();
+    deliver();
+  }
+}
+
+void Block::finish_thread() {
+  Thread& t = thread();
+  if (t.state.settle) t.state.settle();
+  if (t.state.settle_stores) t.state.settle_stores();
+  t.finished = true;
+  --live_;
+  // Threads that have left count as having reached __syncthreads.
+  Barrier& whole = barriers_[0];
+  if (whole.arrived > 0 && whole.expected == 0 && whole.arrived == live_) {
+    whole.arrived = 0;
+    for (const int waiter : std::exchange(whole.waiting, {})) ready(waiter);
+  }
+}
+
+void Block::suspend(const char* what) {
+  Thread& t = thread();
+  t.waits_for = what;
+  scheduler_ = std::move(scheduler_).resume();
+  threadIdx = t.index;
+}
+
+void Block::meet(std::uint64_t key, int members, int lane, const char* what, void* brought,
+                 Together together) {
+  Meeting& m = meetings_[key];
+  if (m.what == nullptr) {
+    m.what = what;
+    m.lanes.assign(128, nullptr);
+  } else if (std::strcmp(m.what, what) != 0) {
+    trap(std::string("threads that should act as one are at ") + m.what + " and at " + what);
+  }
+  m.lanes[static_cast<std::size_t>(lane)] = brought;
+  m.threads.push_back(current_);
+  if (static_cast<int>(m.threads.size()) < members) {
+    suspend(what);
+    return;
+  }
+  const Meeting whole = std::move(m);
+  meetings_.erase(key);
+  together(whole.lanes.data());
+  for (const int thread : whole.threads)
+    if (thread != current_) ready(thread);
+}
+
+void Block::barrier(int id, int threads, bool wait) {
+  Barrier& b = barriers_[static_cast<std::size_t>(id)];
+  if (b.arrived > 0 && b.expected != threads)
+    trap("barrier " + std::to_string(id) + " is used with " + std::to_string(b.expected) +
+         " and with " + std::to_string(threads) + " threads");
+  b.expected = threads;
+  ++b.arrived;
+  if (b.arrived == (threads == 0 ? live_ : threads)) {
+    b.arrived = 0;
+    for (const int waiter : std::exchange(b.waiting, {})) ready(waiter);
+    return;
+  }
+  if (!wait) return;
+  b.waiting.push_back(current_);
+  suspend(id == 0 ? "__syncthreads" : "a named barrier");
+}
+
+void Block::sleep_on(const void* place, const char* what) {
+  sleepers_[place].push_back(current_);
+  suspend(what);
+}
+
+void Block::wake(const void* place) {
+  const auto found = sleepers_.find(place);
+  if (found == sleepers_.end()) return;
+  for (const int thread : found->second) ready(thread);
+  sleepers_.erase(found);
+}
+
+void Block::yield() {
+  ready(current_);
+  suspend("its next turn");
+}
+
+void Block::trap(const std::string& what) {
+  trapped_ = what + " (thread " + std::to_string(current_) + ")";
+  // The scheduler sees it and never comes back.
+  for (;;) suspend("nothing: it trapped");
+}
+
+std::string Block::places() const {
+  std::map<std::string, std::vector<int>> by_place;
+  for (std::size_t i = 0; i < threads_.size(); ++i)
+    if (!threads_[i].finished) by_place[threads_[i].waits_for].push_back(static_cast<int>(i));
+  std::string text;
+  for (const auto& [place, who] : by_place) {
+    text += (text.empty() ? "" : "; ") + std::to_string(who.size()) + " threads wait for " + place +
+            " (from " + std::to_string(who.front()) + " to " + std::to_string(who.back()) + ")";
+  }
+  return text;
+}
+
+}  // namespace
+
+Rules& rules() {
+  static Rules the_rules = [] {
+    Rules from_environment;
+    if (const char* delivery = std::getenv("ATTUNE_EMULATED_DELIVERY"))
+      from_environment.delivery =
+          std::strcmp(delivery, "late") == 0 ? Delivery::late : Delivery::early;
+    if (const char* seed = std::getenv("ATTUNE_EMULATED_SEED"))
+      from_environment.seed = static_cast<std::uint32_t>(std::strtoul(seed, nullptr, 10));
+    return from_environment;
+  }();
+  return the_rules;
+}
+
+void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes,
+              const std::function<void()>& thread) {
+  static std::mutex one_launch;
+  const std::lock_guard lock(one_launch);
+  gridDim = grid;
+  blockDim = size;
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x)
+        block().run({x, y, z}, size, dynamic_shared_bytes, thread);
+}
+
+void meet_warp(std::uint32_t mask, const char* what, void* lane, Together together) {
+  const int warp = block().current() / 32;
+  const int own = block().current() % 32;
+  if ((mask >> own & 1) == 0) trap(std::string(what) + ": the mask leaves out its own caller");
+  block().meet(std::uint64_t{mask} << 16 | static_cast<unsigned>(warp), __builtin_popcount(mask),
+               own, what, lane, together);
+}
+
+void meet_warpgroup(const char* what, void* lane, Together together) {
+  const int group = block().current() / 128;
+  block().meet(std::uint64_t{1} << 60 | static_cast<unsigned>(group), 128, block().current() % 128,
+               what, lane, together);
+}
+
+void barrier_sync(int id, int threads) { block().barrier(id, threads, true); }
+void barrier_arrive(int id, int threads) { block().barrier(id, threads, false); }
+void sleep_on(const void* place, const char* what) { block().sleep_on(place, what); }
+void wake(const void* place) { block().wake(place); }
+void yield() { block().yield(); }
+void defer(std::function<void()> deliver) { block().defer(std::move(deliver)); }
+unsigned char* shared_memory() { return block().memory(); }
+int current_thread() { return block().current(); }
+int num_threads() { return block().size(); }
+void trap(const std::string& what) { block().trap(what); }
+ThreadState& thread_state() { return block().thread().state; }
+
+std::uint32_t shared_address(const void* p) {
+  const auto offset = static_cast<const unsigned char*>(p) - block().begin();
+  if (offset < static_cast<std::ptrdiff_t>(kSharedBase) ||
+      offset > static_cast<std::ptrdiff_t>(kSharedBase + kSharedBytes))
+    trap("an address outside the block's dynamic shared memory is used as a shared one");
+  return static_cast<std::uint32_t>(offset);
+}
+
+unsigned char* shared_pointer(std::uint32_t address) {
+  if (address < kSharedBase || address >= kSharedBase + kSharedBytes)
+    trap("shared address " + std::to_string(address) + " is outside the block's memory");
+  return block().memory() + (address - kSharedBase);
+}
+
+}  // namespace attune::emulated

@@ -1,0 +1,20 @@
+// The CUDA runtime's launches, streams, graphs and memory over emulated blocks. Everything happens
+// when it is asked for, except on a stream that is being captured.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <functional>
+
+namespace attune::emulated {
+
+/// From a kernel's arguments, as cudaLaunchKernelExC takes them, to one thread's run.
+using Bind = std::function<std::function<void()>(void** arguments)>;
+void know_kernel(const void* handle, Bind bind);
+
+/// An error is kept for cudaGetLastError, as after any launch.
+void launch(cudaStream_t stream, dim3 grid, dim3 block, std::size_t shared_bytes,
+            std::function<void()> thread);
+
+}  // namespace attune::emulated

@@ -1,0 +1,26 @@
+// wgmma's products: issued by 128 threads together, grouped by commits, waited for.
+#pragma once
+
+#include <cstdint>
+
+namespace attune::emulated {
+
+/// One thread's part of D[64, n] (+)= A[64, 16] B[16, n] on 16-bit elements.
+struct WarpgroupProduct {
+  float* d = nullptr;
+  int n = 0;
+  float (*widen)(std::uint32_t pair, int which) = nullptr;
+  const std::uint32_t* a = nullptr;  ///< four registers, or null: A is in shared memory
+  std::uint64_t descriptor_a = 0;
+  std::uint64_t descriptor_b = 0;
+  bool a_mn_major = false;
+  bool b_mn_major = false;
+  bool accumulate = false;
+};
+
+void issue_product(WarpgroupProduct& mine);
+void commit_products();
+/// Until at most `pending` commits of the warpgroup are under way.
+void wait_for_products(int pending);
+
+}  // namespace attune::emulated
