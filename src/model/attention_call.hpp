@@ -8,6 +8,7 @@
 #include <attune/tensor.hpp>
 
 #include "model/ops.hpp"
+#include "model/step.hpp"
 #include "model/step_memory.hpp"
 
 namespace attune::model {
@@ -34,5 +35,19 @@ namespace attune::model {
 inline void widen_output(Ops& ops, const TensorView& o, const TensorView& room) {
   if (room.rank != 0) ops.convert(heads(room, o.shape[2]), o);
 }
+
+/// q, k, v and o of one layer, all rows, as attention reads and writes them.
+struct AttentionTensors {
+  TensorView q, k, v;  ///< no k and v: an earlier layer has written the cache
+  TensorView o;
+  const float* sinks = nullptr;
+  int layer = 0;
+  int kv_layer = 0;  ///< whose cache is read
+  int group = 0;
+  bool cached = true;  ///< false: keys are the step's own
+};
+
+/// Appends the step's keys where there are any and attends, part by part.
+Status attend(const Step& step, const AttentionTensors& tensors);
 
 }  // namespace attune::model

@@ -221,9 +221,15 @@ struct MoeConfig {
   bool selection_bias = false;  ///< a bias that takes part in the choice, not in the weight
   bool shared_gate = false;     ///< Qwen: sigmoid gate on the shared expert
   int num_zero_experts = 0;     ///< LongCat: identity experts
+  int num_skip_experts = 0;     ///< ZAYA: choices behind the experts that contribute nothing
   int num_hash_layers = 0;      ///< DeepSeek-V4: first layers route by token id
   int latent_size = 0;          ///< routed experts work in a latent of this width; 0 = hidden
   bool scale_input = false;     ///< Llama-4: the router's score scales the expert's input
+
+  /// What a router chooses among.
+  [[nodiscard]] int num_choices() const {
+    return num_experts + num_zero_experts + num_skip_experts;
+  }
 };
 
 enum class PositionKind : std::uint8_t { rotary, none, learned, sinusoidal, relative_bias };
@@ -290,7 +296,8 @@ struct ModelConfig {
   double compress_rope_theta = 0.0;  ///< DeepSeek-V4: of layers with compressed keys
   int per_layer_input_size = 0;      ///< Gemma-3n, Gemma-4
   std::int64_t per_layer_vocab_size = 0;
-  int router_hidden_size = 0;  ///< ZAYA
+  int router_hidden_size = 0;     ///< ZAYA: the router is a network of its own, of this width
+  bool residual_scaling = false;  ///< ZAYA: vectors on the residual and on each branch
 
   [[nodiscard]] int num_layers() const { return static_cast<int>(layers.size()); }
   [[nodiscard]] const AttentionConfig* attention_of(int layer) const {

@@ -368,8 +368,11 @@ void build_zaya(ConfigDraft& d) {
   LinearConfig conv;
   conv.variant = Variant::short_conv;
   conv.conv_kernel = a.cca_time0 + a.cca_time1 - 1;
-  conv.conv_dim =
-      d.narrow(wide(a.num_qo_heads + a.num_kv_heads) * a.head_dim_qk, "the convolution's width");
+  // cca_mixer.hpp: every lag of the first convolution that the second one reads, and the values'
+  // delayed half.
+  conv.conv_dim = d.narrow(a.cca_time1 * wide(a.num_qo_heads + a.num_kv_heads) * a.head_dim_qk +
+                               wide(a.num_kv_heads) * a.head_dim_vo / 2,
+                           "the convolution's width");
   conv.conv_bias = true;
   conv.gated_norm = false;
   d.fill(d.layer_words([](int) { return LayerWord::hybrid; }), [&](int, LayerWord word) {
@@ -382,6 +385,9 @@ void build_zaya(ConfigDraft& d) {
   const int linear = d.add(conv);
   for (LayerConfig& layer : c.layers) layer.linear = linear;
   d.read_moe();
+  c.moe.selection_bias = true;
+  c.moe.num_skip_experts = 1;
+  c.residual_scaling = true;
 }
 
 }  // namespace attune::model

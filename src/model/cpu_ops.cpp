@@ -227,7 +227,7 @@ void CpuOps::route(const MoeConfig& moe, const TensorView& logits, const float* 
   if (!failure_.ok()) return;
   const Rows from = f32_rows(logits);
   const auto num_experts = static_cast<int>(from.width);
-  require(num_experts == moe.num_experts + moe.num_zero_experts, "a logit for every expert");
+  require(num_experts == moe.num_choices(), "a logit for every expert");
   require(ids.shape[1] == moe.experts_per_token && weights.shape[1] == moe.experts_per_token,
           "ids and weights are [tokens, experts_per_token]");
   const auto score = [&] {

@@ -42,6 +42,10 @@ DecoderLayer::DecoderLayer(Loader& loader, int layer)
     }
     if (after) load(feed_forward_.norm_after, feed_forward_.after, {"post_feedforward_layernorm"});
   }
+  if (config.residual_scaling) {
+    mixer_.scaling.emplace(loader, prefix + "post_attention_residual_scale.", hidden_);
+    feed_forward_.scaling.emplace(loader, prefix + "post_mlp_residual_scale.", hidden_);
+  }
   if (loader.config().per_layer_input_size > 0) per_layer_.emplace(loader, layer);
 }
 
@@ -86,6 +90,10 @@ Status DecoderLayer::add_branch(Step& step, const Branch& branch, const TensorVi
   if (Status s = branch.part->forward(step, input, out); !s.ok()) return s;
   if (branch.norm_after) step.ops.norm(out, branch.after.params, out);
   if (branch.normed_residual) step.ops.convert(input, x);
+  if (branch.scaling) {
+    branch.scaling->branch.apply(step.ops, out);
+    branch.scaling->residual.apply(step.ops, x);
+  }
   if (branch.residual_factor != 1.0f) step.ops.scale(x, branch.residual_factor, x);
   step.ops.add(out, branch.factor, x);
   return {};

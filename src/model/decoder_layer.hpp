@@ -7,6 +7,7 @@
 #include "model/layer_part.hpp"
 #include "model/loader.hpp"
 #include "model/per_layer_inputs.hpp"
+#include "model/residual_scaling.hpp"
 
 namespace attune::model {
 
@@ -29,6 +30,7 @@ class DecoderLayer {
     float factor = 1.0f;  ///< of the branch, as it is added
     Norm before;
     Norm after;
+    std::optional<ResidualScaling> scaling;
   };
   void set_mix(const ModelConfig& config, int layer);
   Status add_branch(Step& step, const Branch& branch, const TensorView& x) const;

@@ -172,34 +172,20 @@ Status GqaMixer::forward(Step& step, const TensorView& x, const TensorView& out)
     k = narrowed(ops, k, t.k_narrow);
     v = narrowed(ops, v, t.v_narrow);
   }
-  const GroupStep& group = step.input.groups[static_cast<std::size_t>(group_)];
-  const bool cached = config_.kind != AttentionLayerKind::encoder;
-  for (const AttentionPart& part : group.parts) {
-    LayerCall call;
-    call.layer = layer_;
-    call.q = rows(attention_q, part.first_row, part.num_rows);
-    call.o = rows(attention_o, part.first_row, part.num_rows);
-    call.sinks = static_cast<const float*>(sinks_.data());
-    if (writes_cache()) {
-      call.k = rows(k, part.first_row, part.num_rows);
-      call.v = rows(v, part.first_row, part.num_rows);
-    }
-    if (cached) {
-      call.k_cache = step.input.kv->k(static_cast<std::size_t>(kv_layer_));
-      call.v_cache = step.input.kv->v(static_cast<std::size_t>(kv_layer_));
-      if (!step.input.kv_scales.empty()) {
-        const LayerKvScales& scales = step.input.kv_scales[static_cast<std::size_t>(kv_layer_)];
-        call.k_scale_per_head = scales.k;
-        call.v_scale_per_head = scales.v;
-      }
-    }
-    if (cached && writes_cache()) {
-      call.slot_mapping = group.slot_mapping.subspan(static_cast<std::size_t>(part.first_row),
-                                                     static_cast<std::size_t>(part.num_rows));
-      if (Status s = part.backend->append_kv(call, ops.stream()); !s.ok()) return s;
-    }
-    if (Status s = part.backend->run(*part.plan, call, ops.stream()); !s.ok()) return s;
+  AttentionTensors tensors{.q = attention_q,
+                           .k = {},
+                           .v = {},
+                           .o = attention_o,
+                           .sinks = static_cast<const float*>(sinks_.data()),
+                           .layer = layer_,
+                           .kv_layer = kv_layer_,
+                           .group = group_,
+                           .cached = config_.kind != AttentionLayerKind::encoder};
+  if (writes_cache()) {
+    tensors.k = k;
+    tensors.v = v;
   }
+  if (Status s = attend(step, tensors); !s.ok()) return s;
 
   widen_output(ops, o, t.o_narrow);
   if (config_.output_gate) {

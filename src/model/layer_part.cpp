@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "model/cca_mixer.hpp"
 #include "model/dense_feed_forward.hpp"
 #include "model/gated_delta_mixer.hpp"
 #include "model/gqa_mixer.hpp"
@@ -57,6 +58,9 @@ std::unique_ptr<LayerPart> make_mixer(Loader& loader, int layer) {
     loader.fail(not_yet(layer, "cross attention"));
     return nullptr;
   }
+  const AttentionConfig* compressed = config.attention_of(layer);
+  if (compressed != nullptr && compressed->cca_time0 > 0)
+    return std::make_unique<CcaMixer>(loader, layer);
   std::unique_ptr<LayerPart> attention = make_attention(loader, layer);
   if (config.linear_of(layer) == nullptr) return attention;
   std::unique_ptr<LayerPart> linear = make_linear_mixer(loader, layer);

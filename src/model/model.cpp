@@ -41,6 +41,8 @@ Status Model::load(const WeightStore& store) {
   final_norm_ = loader.norm(
       loader.pick(loader.root(), {"norm", "final_layernorm", "norm_f", "embedding_norm"}), hidden);
   if (config_.per_layer_input_size > 0) per_layer_inputs_.emplace(loader);
+  if (config_.residual_scaling)
+    input_scaling_.emplace(loader, loader.root() + "input_hidden_states", hidden);
   for (int layer = 0; layer < config_.num_layers() && loader.status().ok(); ++layer)
     layers_.emplace_back(loader, layer);
   weight_copies_ = loader.take_copies();
@@ -58,6 +60,8 @@ Model::StepTensors Model::take(StepMemory& memory, std::int64_t num_tokens,
   t.x = memory.take(DType::f32, {num_tokens, config_.hidden_size});
   if (has_shortcut(config_))
     t.shortcut = memory.take(DType::f32, {num_tokens, config_.hidden_size});
+  if (config_.router_hidden_size > 0)
+    t.router_states = memory.take(DType::f32, {num_tokens, config_.router_hidden_size});
   t.last = memory.take(DType::f32, {num_logit_rows, config_.hidden_size});
   t.logits = memory.take(DType::f32, {num_logit_rows, config_.vocab_size});
   return t;
@@ -94,6 +98,7 @@ Status Model::forward(const StepInput& input, std::span<float> logits) {
   ops_.upload(t.positions.data, input.positions.data(), input.positions.size_bytes());
   ropes_.fill(ops_, memory, input.positions, num_tokens, t.positions);
   ops_.embedding(*embedding_, t.tokens, static_cast<float>(config_.embedding_multiplier), t.x);
+  if (input_scaling_) input_scaling_->apply(ops_, t.x);
 
   Step step{.input = input,
             .ops = ops_,
@@ -104,6 +109,7 @@ Status Model::forward(const StepInput& input, std::span<float> logits) {
             .cos_sin = ropes_.cos_sin(),
             .query_scale = ropes_.query_scale(),
             .shortcut = t.shortcut,
+            .router_states = t.router_states,
             .per_layer_inputs = {}};
   if (per_layer_inputs_) {
     step.per_layer_inputs = per_layer_inputs_->take(memory, num_tokens);

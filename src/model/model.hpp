@@ -16,6 +16,7 @@
 #include "model/decoder_layer.hpp"
 #include "model/ops.hpp"
 #include "model/per_layer_inputs.hpp"
+#include "model/residual_scaling.hpp"
 #include "model/rope_tables.hpp"
 #include "model/step.hpp"
 #include "model/weights/weight_store.hpp"
@@ -53,10 +54,11 @@ class Model {
     TensorView tokens;
     TensorView positions;
     TensorView logit_rows;
-    TensorView x;         ///< [tokens, hidden]
-    TensorView shortcut;  ///< likewise, where experts skip a layer
-    TensorView last;      ///< [logit rows, hidden]
-    TensorView logits;    ///< [logit rows, vocab]
+    TensorView x;              ///< [tokens, hidden]
+    TensorView shortcut;       ///< likewise, where experts skip a layer
+    TensorView router_states;  ///< [tokens, router_hidden_size], where routers have states
+    TensorView last;           ///< [logit rows, hidden]
+    TensorView logits;         ///< [logit rows, vocab]
   };
   StepTensors take(StepMemory& memory, std::int64_t num_tokens, std::int64_t num_logit_rows) const;
   Status count_memory();
@@ -71,6 +73,7 @@ class Model {
   std::unique_ptr<Linear> head_;  ///< nullptr where it is the embedding
   Norm final_norm_;
   std::optional<PerLayerInputs> per_layer_inputs_;
+  std::optional<ColumnScaling> input_scaling_;
   std::vector<DecoderLayer> layers_;
   Buffer memory_;
 };

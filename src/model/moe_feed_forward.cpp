@@ -100,7 +100,8 @@ std::unique_ptr<Experts> load_experts(Loader& loader, const std::string& prefix)
     out.biases = std::span(&views.down_bias[e], 1);
   }
   ActivationParams activation = activation_of(config);
-  activation.interleaved = config.activation == Activation::swiglu_oai && stacked;
+  // gpt-oss alternates rows of gate and up; MiniMax-M3, of the same activation, stacks them.
+  activation.interleaved = stacked && config.model_type == "gpt_oss";
   return loader.experts({.gate_up = gate_up, .down = down, .activation = activation});
 }
 
@@ -111,15 +112,19 @@ MoeFeedForward::MoeFeedForward(Loader& loader, int layer) : config_(loader.confi
   const std::int64_t hidden = loader.config().hidden_size;
   const std::string router =
       loader.pick(prefix, {"gate", "router", "router.layer", "router.classifier"});
-  const std::int64_t choices = config_.num_experts + config_.num_zero_experts;
-  router_ = loader.linear({router, choices}, hidden);
+  const std::int64_t choices = config_.num_choices();
+  if (loader.config().router_hidden_size > 0) {
+    router_network_.emplace(loader, router + ".", choices);
+  } else {
+    router_ = loader.linear({router, choices}, hidden);
+  }
   if (config_.selection_bias) {
-    selection_bias_ =
-        loader.vector(loader.has(router + ".e_score_correction_bias")
-                          ? router + ".e_score_correction_bias"
-                          : loader.pick(prefix, {"e_score_correction_bias",
-                                                 "router.e_score_correction_bias", "expert_bias"}),
-                      choices);
+    selection_bias_ = loader.vector(
+        loader.has(router + ".e_score_correction_bias")
+            ? router + ".e_score_correction_bias"
+            : loader.pick(prefix, {"e_score_correction_bias", "router.e_score_correction_bias",
+                                   "expert_bias", "gate.balancing_biases"}),
+        choices);
   }
   experts_ = load_experts(loader, prefix);
   if (config_.shared_intermediate_size > 0) {
@@ -134,7 +139,7 @@ MoeFeedForward::MoeFeedForward(Loader& loader, int layer) : config_(loader.confi
 
 MoeFeedForward::Tensors MoeFeedForward::take(StepMemory& memory, std::int64_t num_tokens) const {
   Tensors t;
-  t.logits = memory.take(DType::f32, {num_tokens, config_.num_experts + config_.num_zero_experts});
+  t.logits = memory.take(DType::f32, {num_tokens, config_.num_choices()});
   t.ids = memory.take(DType::i32, {num_tokens, config_.experts_per_token});
   t.weights = memory.take(DType::f32, {num_tokens, config_.experts_per_token});
   if (shared_gate_) t.gate = memory.take(DType::f32, {num_tokens, 1});
@@ -145,6 +150,7 @@ void MoeFeedForward::lay_out(StepMemory& memory, std::int64_t num_tokens) const 
   const auto frame = memory.frame();
   (void)take(memory, num_tokens);
   if (shared_) shared_->lay_out(memory, num_tokens);
+  if (router_network_) router_network_->lay_out(memory, num_tokens);
 }
 
 Status MoeFeedForward::forward(Step& step, const TensorView& x, const TensorView& out) const {
@@ -160,7 +166,11 @@ Status MoeFeedForward::forward(Step& step, const TensorView& x, const TensorView
   } else {
     ops.scale(x, 0.0f, out);
   }
-  ops.linear(*router_, x, t.logits);
+  if (router_network_) {
+    router_network_->forward(step, x, t.logits);
+  } else {
+    ops.linear(*router_, x, t.logits);
+  }
   ops.route(config_, t.logits, static_cast<const float*>(selection_bias_.data()), t.ids, t.weights);
   ops.experts(*experts_, x, t.ids, t.weights, config_.scale_input, out);
   if (config_.num_zero_experts > 0)

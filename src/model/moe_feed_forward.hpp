@@ -8,6 +8,7 @@
 #include "model/dense_feed_forward.hpp"
 #include "model/layer_part.hpp"
 #include "model/loader.hpp"
+#include "model/router_network.hpp"
 
 namespace attune::model {
 
@@ -29,6 +30,7 @@ class MoeFeedForward final : public LayerPart {
 
   MoeConfig config_;
   std::unique_ptr<Linear> router_;
+  std::optional<RouterNetwork> router_network_;  ///< instead of it
   Buffer selection_bias_;
   std::unique_ptr<Experts> experts_;
   std::optional<DenseFeedForward> shared_;

@@ -59,6 +59,15 @@ class Buffer {
   std::size_t bytes_ = 0;
 };
 
+/// fp32 numbers as a view that has them in every row of `like`: stride 0, only to be read.
+[[nodiscard]] inline TensorView row_of(const Buffer& numbers, const TensorView& like) {
+  TensorView view = like;
+  view.data = numbers.data();
+  view.dtype = DType::f32;
+  view.stride[0] = 0;
+  return view;
+}
+
 /// A weight matrix [rows, columns] in whatever form the device multiplies best; y = x · Wᵀ + bias.
 class Linear {
  public:

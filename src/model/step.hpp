@@ -56,6 +56,7 @@ struct Step {
   std::span<const TensorView> cos_sin;      ///< by rope index (rope_tables.hpp)
   std::span<const TensorView> query_scale;  ///< likewise, Llama-4's temperature
   TensorView shortcut{};        ///< LongCat: experts' output on its way to the next layer
+  TensorView router_states{};   ///< ZAYA: what a layer's router leaves for the next one's
   TensorView per_layer_inputs;  ///< Gemma-4: [tokens, layers * size]
 };
 
