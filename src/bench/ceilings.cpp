@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 
 #include "base/join.hpp"
 #include "base/math.hpp"
+#include "device/host_memory.hpp"
 #include "kernels/probe/table.hpp"
 
 namespace attune::bench {
@@ -39,12 +39,10 @@ Ceiling read_bandwidth(Executor& executor, CpuIsa isa, std::int64_t bytes, int r
              kPiece, base::round_up<std::int64_t>(bytes / executor.num_threads() + 1, 4096)),
          .sink = {}};
   const std::int64_t pieces = base::ceil_div(bytes, work.piece);
-  const std::unique_ptr<char, decltype(&std::free)> memory(
-      static_cast<char*>(
-          std::aligned_alloc(4096, static_cast<std::size_t>(pieces * work.piece + kFetchAhead))),
-      &std::free);
+  const std::shared_ptr<void> memory =
+      device::host_memory(static_cast<std::size_t>(pieces * work.piece + kFetchAhead));
   if (memory == nullptr) return {};
-  work.memory = memory.get();
+  work.memory = static_cast<char*>(memory.get());
   // Written by the threads that read it, so that pages lie near them; zero pages would all be one.
   const auto touch = [](void* context, std::int64_t item, int) {
     const Work& w = *static_cast<const Work*>(context);

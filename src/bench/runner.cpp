@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <utility>
@@ -13,6 +13,7 @@
 #include "base/join.hpp"
 #include "base/math.hpp"
 #include "bench/ceilings.hpp"
+#include "device/host_memory.hpp"
 #include "tensor/narrow_float.hpp"
 
 namespace attune::bench {
@@ -25,22 +26,17 @@ constexpr std::int64_t kFlushBytes = std::int64_t{192}
                                      << 20;  // several times the largest last-level cache share
 constexpr double kLatencySeconds = 20e-6;    // below this the floor is launch and wake-up, not work
 
-struct Free {
-  void operator()(void* p) const { std::free(p); }
-};
-
-/// 256-byte aligned memory.
+/// As an engine allocates it.
 class Memory {
  public:
-  explicit Memory(std::size_t bytes)
-      : data_(std::aligned_alloc(
-            256, base::round_up<std::size_t>(std::max<std::size_t>(bytes, 1), 256))),
-        bytes_(bytes) {}
+  explicit Memory(std::size_t bytes) : data_(device::host_memory(bytes)), bytes_(bytes) {
+    require(data_ != nullptr, "there is memory for the case");
+  }
   [[nodiscard]] void* data() const { return data_.get(); }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:
-  std::unique_ptr<void, Free> data_;
+  std::shared_ptr<void> data_;
   std::size_t bytes_;
 };
 
@@ -212,20 +208,22 @@ class Scene {
   LinearCall linear_;
 };
 
-/// Writes more than the caches hold, on every thread.
+/// Reads more than the caches hold, on every thread. Reads, because lines written here would still
+/// be on their way to memory while the case is timed.
 class CacheFlush {
  public:
-  explicit CacheFlush(Executor& executor) : executor_(executor), memory_(kFlushBytes) {}
+  explicit CacheFlush(Executor& executor) : executor_(executor), memory_(kFlushBytes) {
+    std::memset(memory_.data(), 1, memory_.bytes());  // untouched pages would all be one
+  }
   void operator()() {
-    ++round_;
     executor_.run(
         kPieces,
         [](void* context, std::int64_t piece, int) {
           const auto& self = *static_cast<const CacheFlush*>(context);
-          auto* data = static_cast<volatile unsigned char*>(self.memory_.data());
+          const auto* data = static_cast<const volatile unsigned char*>(self.memory_.data());
           constexpr std::int64_t kLine = 64;
           for (std::int64_t i = piece * kPieceBytes; i < (piece + 1) * kPieceBytes; i += kLine)
-            data[i] = self.round_;
+            static_cast<void>(data[i]);
         },
         this);
   }
@@ -235,7 +233,6 @@ class CacheFlush {
   static constexpr std::int64_t kPieceBytes = kFlushBytes / kPieces;
   Executor& executor_;
   Memory memory_;
-  unsigned char round_ = 0;
 };
 
 double seconds_since(std::chrono::steady_clock::time_point start) {

@@ -1,10 +1,10 @@
 #include "cache/kv_storage.hpp"
 
-#include <cstdlib>
 #include <string>
 #include <utility>
 
 #include "base/math.hpp"
+#include "device/host_memory.hpp"
 
 namespace attune::cache {
 namespace {
@@ -14,11 +14,10 @@ constexpr std::int64_t kAlignment = 4096;  // both arrays start on a page of the
 }  // namespace
 
 Result<std::shared_ptr<void>> allocate_host_memory(std::size_t bytes) {
-  void* memory = std::aligned_alloc(static_cast<std::size_t>(kAlignment),
-                                    base::round_up(bytes, static_cast<std::size_t>(kAlignment)));
+  std::shared_ptr<void> memory = device::host_memory(bytes);
   if (memory == nullptr)
     return Status(StatusCode::out_of_memory, "no memory for " + std::to_string(bytes) + " bytes");
-  return std::shared_ptr<void>(memory, [](void* p) { std::free(p); });
+  return memory;
 }
 
 Result<KvStorage> KvStorage::make(std::span<const LayerPages> layers,

@@ -25,7 +25,7 @@ struct LayerPages {
 /// Memory that lives as long as somebody holds it, aligned to 256 bytes.
 using AllocateMemory = std::function<Result<std::shared_ptr<void>>(std::size_t bytes)>;
 
-/// Ordinary memory, reserved and not touched: pages never used cost no resident memory.
+/// Ordinary memory, reserved and not touched, on huge pages where there are any.
 [[nodiscard]] Result<std::shared_ptr<void>> allocate_host_memory(std::size_t bytes);
 
 class KvStorage {
