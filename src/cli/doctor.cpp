@@ -33,6 +33,7 @@ std::vector<Bit> cpu_bits(const device::CpuFeatures& f) {
           {"avx512dq", f.avx512dq, f.avx512dq && zmm},
           {"avx512vl", f.avx512vl, f.avx512vl && zmm},
           {"avx512_vnni", f.avx512_vnni, f.avx512_vnni && zmm},
+          {"avx512_vbmi", f.avx512_vbmi, f.avx512_vbmi && zmm},
           {"avx512_bf16", f.avx512_bf16, f.avx512_bf16 && zmm},
           {"amx_tile", f.amx_tile, f.amx_tile && tiles},
           {"amx_bf16", f.amx_bf16, f.amx_bf16 && tiles},

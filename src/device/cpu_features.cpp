@@ -64,6 +64,7 @@ CpuFeatures detect_cpu_features() {
   f.avx512dq = bit(seven.ebx, 17);
   f.avx512bw = bit(seven.ebx, 30);
   f.avx512vl = bit(seven.ebx, 31);
+  f.avx512_vbmi = bit(seven.ecx, 1);
   f.avx512_vnni = bit(seven.ecx, 11);
   f.avx512_bf16 = bit(seven_one.eax, 5);
   f.amx_bf16 = bit(seven.edx, 22);
@@ -76,7 +77,7 @@ CpuFeatures detect_cpu_features() {
 CpuIsa usable_isa(const CpuFeatures& f) {
   if (!(f.avx2 && f.fma && f.f16c && f.os_saves_ymm)) return CpuIsa::scalar;
   if (!(f.avx512f && f.avx512dq && f.avx512bw && f.avx512vl && f.os_saves_zmm)) return CpuIsa::avx2;
-  if (!f.avx512_bf16) return CpuIsa::avx512;
+  if (!(f.avx512_bf16 && f.avx512_vbmi)) return CpuIsa::avx512;
   if (!(f.amx_tile && f.amx_bf16 && f.amx_permitted)) return CpuIsa::avx512_bf16;
   return CpuIsa::amx;
 }

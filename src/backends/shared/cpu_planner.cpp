@@ -45,17 +45,12 @@ bool decodes(const AttentionSpec& spec, std::int64_t qo_len) {
          !spec.custom_mask;
 }
 
-/// KV heads of one decode item: as many as a tile has room for, unless there are too few keys to
-/// give every thread some; then the heads must.
+/// KV heads of one decode item: all of them, so that tiles are read from end to end, unless there
+/// are too few keys to give every thread some; then the heads must.
 std::int64_t decode_kv_heads(const Setup& setup, std::int64_t total_keys) {
   const AttentionSpec& spec = setup.spec;
-  const std::int64_t tile_bytes = dense::kKeyTile *
-                                  (spec.head_dim_qk + std::int64_t{spec.head_dim_vo}) *
-                                  static_cast<std::int64_t>(size_of(spec.kv_dtype));
   const std::int64_t most = std::clamp<std::int64_t>(
-      std::min<std::int64_t>(kernels::paged_decode::kTileBytes / tile_bytes,
-                             kernels::paged_decode::kMaxRows / spec.gqa_group_size()),
-      1, spec.num_kv_heads);
+      kernels::paged_decode::kMaxRows / spec.gqa_group_size(), 1, spec.num_kv_heads);
   if (setup.batch_invariant) return most;
   const std::int64_t wanted = kPartsPerThread * setup.num_threads;
   const std::int64_t parts = std::max<std::int64_t>(total_keys / plan::SplitPolicy{}.min_chunk, 1);

@@ -61,12 +61,12 @@ struct RowIo {
   }
 
   /// Asks for a row that is read soon.
-  static void prefetch(const void* row, std::int64_t bytes) {
+  [[gnu::always_inline]] static void prefetch(const void* row, std::int64_t bytes) {
     const char* const p = static_cast<const char*>(row);
     for (std::int64_t i = 0; i < bytes; i += 64) V::prefetch(p + i);
   }
   /// Likewise, but only as far as the second-level cache.
-  static void prefetch_far(const void* row, std::int64_t bytes) {
+  [[gnu::always_inline]] static void prefetch_far(const void* row, std::int64_t bytes) {
     const char* const p = static_cast<const char*>(row);
     for (std::int64_t i = 0; i < bytes; i += 64) V::prefetch_far(p + i);
   }

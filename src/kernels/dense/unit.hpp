@@ -4,6 +4,7 @@
 //   Number    an element of the packed operands
 //   kPair     numbers along the summed dimension that one product takes in
 //   Operand   kLanes * kPair numbers
+//   kRun      operands that load_run makes of stored numbers that fill a vector
 //   kStripRows  rows of a register tile; kDepth  numbers it is deep at least
 #pragma once
 
@@ -41,6 +42,12 @@ struct FmaUnit {
   static Operand load_as_n(const void* p, int n) {
     return V::template load_as_n<T>(p, n);
   }
+  template <DType T>
+  static constexpr int kRun = 1;
+  template <DType T>
+  static void load_run(const void* p, Operand (&x)[kRun<T>]) {
+    x[0] = load_as<T>(p);
+  }
   static Operand round(const F (&x)[kPair]) { return x[0]; }
   static void transpose(Operand (&m)[V::kLanes]) { V::transpose(m); }
   /// Rows of values → operands of kLanes columns each.
@@ -71,6 +78,12 @@ struct Bf16Unit {
   template <DType T>
   static Operand load_as_n(const void* p, int n) {
     return V::template load_pairs_as_n<T>(p, n);
+  }
+  template <DType T>
+  static constexpr int kRun = V::template kRun<T>;
+  template <DType T>
+  static void load_run(const void* p, Operand (&x)[kRun<T>]) {
+    V::template load_run<T>(p, x);
   }
   static Operand round(const F (&x)[kPair]) { return V::round_to_pairs(x[0], x[1]); }
   /// Pairs move as 32-bit cells.

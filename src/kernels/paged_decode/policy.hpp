@@ -10,8 +10,4 @@ inline constexpr int kMaxGroup = 8;
 /// Query heads an item may have over all its KV heads.
 inline constexpr int kMaxRows = 64;
 
-/// Keys and values of one tile over all of an item's KV heads: with the next tile on its way it
-/// should fill about half of a core's second-level cache.
-inline constexpr int kTileBytes = 256 * 1024;
-
 }  // namespace attune::kernels::paged_decode

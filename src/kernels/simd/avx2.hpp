@@ -122,8 +122,10 @@ struct Avx2 {
       store_halves(p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT), n);
   }
 
-  static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
-  static void prefetch_far(const void* p) {
+  [[gnu::always_inline]] static void prefetch(const void* p) {
+    _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+  }
+  [[gnu::always_inline]] static void prefetch_far(const void* p) {
     _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
   }
 

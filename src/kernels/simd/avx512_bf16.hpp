@@ -1,44 +1,50 @@
-// Avx512Bf16: Avx512 with products of bf16 pairs, vdpbf16ps (layer kernels).
+// Avx512Bf16: Avx512 with products of bf16 pairs, vdpbf16ps, and byte lookups, VBMI (layer
+// kernels).
 #pragma once
 
 #include "kernels/simd/avx512.hpp"
 
 namespace attune::kernels::simd {
 
-/// The bf16 of every non-negative code of an 8-bit float; exact, subnormals, infinity and NaN
-/// included.
-struct Fp8Table {
-  alignas(64) std::uint16_t bf16[128];
+/// The lower and the upper byte of the bf16 of every non-negative code of eight bits; exact,
+/// subnormals, infinity and NaN included.
+struct ByteTable {
+  alignas(64) std::uint8_t low[128];
+  alignas(64) std::uint8_t high[128];
 };
 
+/// The bf16 of 2^exponent * digits, exactly; `digits` has at most eight bits.
+consteval int bf16_bits(int exponent, int digits) {
+  constexpr int kMantissa = 7;
+  constexpr int kBias = 127;
+  if (digits == 0) return 0;
+  exponent += kMantissa;
+  for (; digits < 1 << kMantissa; digits *= 2) --exponent;
+  return ((exponent + kBias) << kMantissa) + digits - (1 << kMantissa);
+}
+
 template <DType T>
-consteval Fp8Table make_fp8_table() {
+consteval int bf16_of_code(int code) {
+  if (T == DType::i8) return bf16_bits(0, code);
   constexpr int kMantissa = T == DType::fp8_e4m3 ? 3 : 2;
   constexpr int kBias = T == DType::fp8_e4m3 ? 7 : 15;
-  constexpr int kBf16Mantissa = 7;
-  constexpr int kBf16Bias = 127;
-  Fp8Table table{};
+  constexpr int kNaN = 0x7fc0;
+  constexpr int kInfinity = 0x7f80;
+  if (T == DType::fp8_e4m3 && code == 0x7f) return kNaN;
+  if (T == DType::fp8_e5m2 && code >= 0x7c) return code == 0x7c ? kInfinity : kNaN;
+  const int field = code >> kMantissa;
+  const int hidden = field == 0 ? 0 : 1 << kMantissa;
+  const int exponent = (field == 0 ? 1 : field) - kBias - kMantissa;
+  return bf16_bits(exponent, hidden + (code & ((1 << kMantissa) - 1)));
+}
+
+template <DType T>
+consteval ByteTable make_byte_table() {
+  ByteTable table{};
   for (int code = 0; code < 128; ++code) {
-    int exponent = code >> kMantissa;
-    int mantissa = code & ((1 << kMantissa) - 1);
-    int bits = 0;
-    if (exponent == 0) {
-      // A subnormal number is normal in bf16: move its first digit up to the hidden place.
-      exponent = 1;
-      while (mantissa != 0 && mantissa < 1 << kMantissa) {
-        mantissa *= 2;
-        --exponent;
-      }
-    } else {
-      mantissa += 1 << kMantissa;
-    }
-    if (mantissa != 0)
-      bits = ((exponent - kBias + kBf16Bias) << kBf16Mantissa) +
-             ((mantissa - (1 << kMantissa)) << (kBf16Mantissa - kMantissa));
-    if (T == DType::fp8_e4m3 && code == 0x7f) bits = 0x7fc0;
-    if (T == DType::fp8_e5m2 && code == 0x7c) bits = 0x7f80;
-    if (T == DType::fp8_e5m2 && code > 0x7c) bits = 0x7fc0;
-    table.bf16[code] = static_cast<std::uint16_t>(bits);
+    const int bits = bf16_of_code<T>(code);
+    table.low[code] = static_cast<std::uint8_t>(bits & 0xff);
+    table.high[code] = static_cast<std::uint8_t>(bits >> 8);
   }
   return table;
 }
@@ -62,7 +68,23 @@ struct Avx512Bf16Verbs : Avx512Verbs<Isa> {
     return _mm512_set1_epi32(pair);
   }
 
-  /// 32 stored numbers as bf16; exact for every format of 8 bits.
+  /// Stored numbers that fill a vector are this many vectors of bf16.
+  template <DType T>
+  static constexpr int kRun = T == DType::bf16 ? 1 : 2;
+
+  /// A vector of stored numbers as bf16; exact for every format of 8 bits.
+  template <DType T>
+  static void load_run(const void* p, Pairs (&x)[kRun<T>]) {
+    if constexpr (T == DType::bf16) {
+      x[0] = _mm512_loadu_si512(p);
+    } else {
+      const Bytes bytes = look_up<T>(_mm512_loadu_si512(p));
+      x[0] = _mm512_unpacklo_epi8(bytes.low, bytes.high);
+      x[1] = _mm512_unpackhi_epi8(bytes.low, bytes.high);
+    }
+  }
+
+  /// 32 stored numbers as bf16.
   template <DType T>
   static Pairs load_pairs_as(const void* p) {
     if constexpr (T == DType::bf16) return _mm512_loadu_si512(p);
@@ -107,28 +129,37 @@ struct Avx512Bf16Verbs : Avx512Verbs<Isa> {
     return n >= kNumbers ? 0xffffffffu : (1u << (n > 0 ? n : 0)) - 1u;
   }
   template <DType T>
-  static constexpr Fp8Table kTable = make_fp8_table<T>();
+  static constexpr ByteTable kTable = make_byte_table<T>();
+
+  struct Bytes {
+    __m512i low;
+    __m512i high;
+  };
+
+  /// The lower and upper bytes of the bf16 of 64 codes, in the order that unpacking wants: eight
+  /// codes of the first half, eight of the second, and so on.
+  template <DType T>
+  static Bytes look_up(__m512i codes) {
+    const __m512i kSign = _mm512_set1_epi8(static_cast<char>(0x80));
+    const ByteTable& t = kTable<T>;
+    codes = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), codes);
+    const __m512i magnitude = T == DType::i8 ? _mm512_abs_epi8(codes) : codes;
+    // A lookup takes an index of seven bits and leaves the eighth alone.
+    const __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(t.low), magnitude,
+                                                 _mm512_load_si512(t.low + 64));
+    __m512i high = _mm512_permutex2var_epi8(_mm512_load_si512(t.high), magnitude,
+                                            _mm512_load_si512(t.high + 64));
+    // The one magnitude of eight bits.
+    if constexpr (T == DType::i8)
+      high = _mm512_mask_mov_epi8(high, _mm512_movepi8_mask(magnitude), _mm512_set1_epi8(0x43));
+    // 0xf8: high | (codes & sign).
+    return {low, _mm512_ternarylogic_epi32(high, codes, kSign, 0xf8)};
+  }
 
   template <DType T>
   static Pairs narrow(__m256i x) {
-    if constexpr (T == DType::i8) {
-      const __m128i low = _mm256_castsi256_si128(x);
-      const __m128i high = _mm256_extracti128_si256(x, 1);
-      return round_to_pairs(Base::template widen<T>(low), Base::template widen<T>(high));
-    } else {
-      // Two lookups of 64 entries (an index takes its lowest six bits), chosen by the seventh bit.
-      const std::uint16_t* const table = kTable<T>.bf16;
-      const __m512i code = _mm512_cvtepu8_epi16(x);
-      const __m512i low =
-          _mm512_permutex2var_epi16(_mm512_load_si512(table), code, _mm512_load_si512(table + 32));
-      const __m512i high = _mm512_permutex2var_epi16(_mm512_load_si512(table + 64), code,
-                                                     _mm512_load_si512(table + 96));
-      const __m512i magnitude =
-          _mm512_mask_mov_epi16(low, _mm512_test_epi16_mask(code, _mm512_set1_epi16(0x40)), high);
-      // 0xf8: magnitude | (code << 8 & sign).
-      return _mm512_ternarylogic_epi32(magnitude, _mm512_slli_epi16(code, 8),
-                                       _mm512_set1_epi16(static_cast<short>(0x8000)), 0xf8);
-    }
+    const Bytes bytes = look_up<T>(_mm512_castsi256_si512(x));
+    return _mm512_unpacklo_epi8(bytes.low, bytes.high);
   }
 };
 

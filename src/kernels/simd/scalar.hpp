@@ -80,8 +80,8 @@ struct Scalar {
     if constexpr (T == DType::f16) write(p, tensor::round_to<tensor::F16>(x));
   }
 
-  static void prefetch(const void*) {}
-  static void prefetch_far(const void*) {}
+  [[gnu::always_inline]] static void prefetch(const void*) {}
+  [[gnu::always_inline]] static void prefetch_far(const void*) {}
 
  private:
   template <class T>
