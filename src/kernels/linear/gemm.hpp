@@ -4,8 +4,6 @@
 
 #include <cstdint>
 
-#include "kernels/simd/unroll.hpp"
-
 namespace attune::kernels::linear {
 
 /// Row-major operand A with free strides: element (i, k) at data[i * row + k * column].
@@ -20,22 +18,20 @@ inline void product_tile(const LeftOperand& a, const float* b, std::int64_t b_ro
                          std::int64_t c_row, int depth, bool accumulate) {
   using Vec = typename S::F;
   Vec sum[kRows][kVectors];
-  simd::unroll<kRows>([&](auto i) {
-    simd::unroll<kVectors>([&](auto v) {
+  // Plain loops: a closure that g++ does not inline would keep the sums in memory.
+  for (int i = 0; i < kRows; ++i)
+    for (int v = 0; v < kVectors; ++v)
       sum[i][v] = accumulate ? S::load(c + i * c_row + v * S::kLanes) : S::zero();
-    });
-  });
   for (int k = 0; k < depth; ++k) {
     Vec right[kVectors];
-    simd::unroll<kVectors>([&](auto v) { right[v] = S::load(b + k * b_row + v * S::kLanes); });
-    simd::unroll<kRows>([&](auto i) {
+    for (int v = 0; v < kVectors; ++v) right[v] = S::load(b + k * b_row + v * S::kLanes);
+    for (int i = 0; i < kRows; ++i) {
       const Vec left = S::set(a.data[i * a.row + k * a.column]);
-      simd::unroll<kVectors>([&](auto v) { sum[i][v] = S::fma(left, right[v], sum[i][v]); });
-    });
+      for (int v = 0; v < kVectors; ++v) sum[i][v] = S::fma(left, right[v], sum[i][v]);
+    }
   }
-  simd::unroll<kRows>([&](auto i) {
-    simd::unroll<kVectors>([&](auto v) { S::store(c + i * c_row + v * S::kLanes, sum[i][v]); });
-  });
+  for (int i = 0; i < kRows; ++i)
+    for (int v = 0; v < kVectors; ++v) S::store(c + i * c_row + v * S::kLanes, sum[i][v]);
 }
 
 /// C (+)= A B for rows of C and columns padded: columns is a multiple of S::kLanes.
