@@ -261,12 +261,12 @@ struct Run {
   sm90::Params params;
   std::vector<attune::plan::PrefillTile> tiles;
   Device<attune::plan::PrefillTile>* items = nullptr;
-  sm90::TensorMapEncoder encoder;
+  attune::kernels::tensor_map::Encoder encoder;
 
   Run(const Instance& chosen, Problem<T>& p) : instance(chosen) {
     const Shape& s = p.shape;
     auto ready = sm90::prepare(instance);
-    auto found = sm90::tensor_map_encoder();
+    auto found = attune::kernels::tensor_map::encoder();
     if (!ready.ok() || !found.ok()) {
       std::printf("%s%s\n", ready.status().text().c_str(), found.status().text().c_str());
       std::exit(1);

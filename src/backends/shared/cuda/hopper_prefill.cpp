@@ -35,7 +35,7 @@ struct Ready {
 
 struct Setup {
   std::vector<Ready> kernels;
-  sm90::TensorMapEncoder encoder = nullptr;
+  kernels::tensor_map::Encoder encoder = nullptr;
 };
 
 /// Keys a query sees on average, from which the tiles for long sequences are the faster ones
@@ -402,7 +402,7 @@ Result<std::unique_ptr<Backend>> make_hopper_prefill(const BackendContext& conte
     return unsupported(base::join(descriptor.name,
                                   " wants pages of 8, 16, 32, 64, 128 or 256 tokens, have ",
                                   context.page_size));
-  const auto encoder = sm90::tensor_map_encoder();
+  const auto encoder = kernels::tensor_map::encoder();
   if (!encoder.ok()) return encoder.status();
   setup.encoder = *encoder;
   return std::unique_ptr<Backend>(

@@ -12,6 +12,7 @@
 #include <attune/tensor.hpp>
 
 #include "kernels/ragged_prefill/sm90/params.hpp"
+#include "kernels/tensor_map/tensor_map.hpp"
 
 namespace attune::kernels::ragged_prefill::sm90 {
 
@@ -37,10 +38,6 @@ struct Instance {
 /// Every kernel of this build.
 [[nodiscard]] std::vector<Instance> instances();
 
-/// cuTensorMapEncodeTiled, found through the runtime so that the library links no libcuda.
-using TensorMapEncoder = void*;
-[[nodiscard]] Result<TensorMapEncoder> tensor_map_encoder();
-
 /// Once per instance and device: raises the shared-memory limit; the answer is how many blocks the
 /// device runs at once.
 [[nodiscard]] Result<int> prepare(const Instance& instance);
@@ -59,7 +56,7 @@ struct Operands {
 
 /// Everything in params is the caller's, box_rows and the strides of k and v too. Nothing waits,
 /// nothing is allocated.
-[[nodiscard]] Status launch(const Instance& instance, TensorMapEncoder encoder, int blocks,
+[[nodiscard]] Status launch(const Instance& instance, tensor_map::Encoder encoder, int blocks,
                             const Operands& operands, const Params& params, cudaStream_t stream);
 
 /// Keys one TMA box brings: the most that divide both the page and a key tile.
