@@ -133,11 +133,17 @@ struct HeadDims {
   [[nodiscard]] constexpr bool operator==(const HeadDims&) const = default;
 };
 
-enum class BackendStatus : std::uint8_t { not_built, experimental, stable };
+enum class BackendStatus : std::uint8_t {
+  not_built,
+  unproven,  ///< built and emulated, never run on its device: served by name, never chosen
+  experimental,
+  stable
+};
 
 [[nodiscard]] constexpr std::string_view name(BackendStatus s) {
   switch (s) {
     case BackendStatus::not_built: return "not_built";
+    case BackendStatus::unproven: return "unproven";
     case BackendStatus::experimental: return "experimental";
     case BackendStatus::stable: return "stable";
   }

@@ -23,6 +23,21 @@ Offer judged(const Setting& setting, Offer offer, const AttentionSpec& spec, Pha
   return offer;
 }
 
+/// Rows that never ran on their device are for those who name them.
+void leave_out_unproven(Offer& offer) {
+  Verdict& verdict = offer.verdict;
+  if (!verdict.accepted()) return;
+  std::erase_if(verdict.accepting,
+                [](const Capability* row) { return row->status == BackendStatus::unproven; });
+  if (verdict.accepting.empty())
+    verdict.refusals.push_back(
+        {std::string(offer.name()), "proven",
+         "to be named: it was compiled and emulated, never run on this device",
+         "an automatic choice"});
+  else
+    verdict.row = verdict.accepting.front();
+}
+
 const CatalogEntry* entry_of(const Setting& setting, std::string_view name) {
   for (const CatalogEntry& entry : setting.catalog.entries)
     if (entry.descriptor->name == name) return &entry;
@@ -51,6 +66,7 @@ std::vector<Offer> automatic_offers(const Setting& setting, const AttentionSpec&
         setting,
         {.entry = entry, .by = by, .why = std::move(why), .page_size = page_size, .verdict = {}},
         spec, phase));
+    if (!setting.options.assume_built) leave_out_unproven(offers.back());
   };
   const auto applies = [&](When when) { return holds(when, spec, setting.options, setting.model); };
 

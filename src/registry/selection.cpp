@@ -249,9 +249,10 @@ PhaseSelection Chooser::outcome(const Part& part, PhaseOffers& offered) {
   PhaseSelection phase{.phase = offered.phase};
   const auto unbuilt = [](const Offer& o) {
     return std::any_of(o.verdict.refusals.begin(), o.verdict.refusals.end(),
-                       [](const Refusal& r) { return r.rule == "built"; });
+                       [](const Refusal& r) { return r.rule == "built" || r.rule == "proven"; });
   };
-  // Passing over a name that this build does not have is no fallback; passing over a refusal is.
+  // Passing over a name that this build does not have, or that has yet to prove itself, is no
+  // fallback; passing over a refusal is.
   const auto first = std::find_if_not(offered.offers.begin(), offered.offers.end(), unbuilt);
   if (offered.winner >= 0) {
     const auto winner = offered.offers.begin() + offered.winner;

@@ -132,7 +132,9 @@ std::string backends_markdown(Descriptors backends) {
       "for some variants on one "
       "kind of\ndevice; whatever a row does not name is refused with a reason. `not_built` rows "
       "are described, never "
-      "faked.\n\n"
+      "faked;\n`unproven` ones were built and emulated, but never ran on their device: they serve "
+      "when "
+      "named and are never chosen.\n\n"
       "| backend | device | variants | phases | q types | KV types | head dims | GQA groups | page "
       "sizes | layouts | "
       "status |\n|---|---|---|---|---|---|---|---|---|---|---|\n";

@@ -124,6 +124,26 @@ TEST(Selection, PhasesShareOneCache) {
   EXPECT_EQ(s.groups[0].kv_layout, KvLayout::mla_latent);
 }
 
+TEST(Selection, RowsThatNeverRanServeByNameAndAreNeverChosen) {
+  // Selecting opens no library: a path is enough to be judged as built.
+  const Result<Registry> r = Registry::open({.cuda_library = "/nowhere/libattune_cuda.so"});
+  ASSERT_TRUE(r.ok());
+  const Selection automatic = r->explain(query(mla()), device("cuda:sm90"), {});
+  for (const Consideration& c : decode(automatic).considered) {
+    if (c.name != "flashmla") continue;
+    EXPECT_FALSE(c.accepted);
+    EXPECT_TRUE(refused_by(c.refusals, "proven"));
+  }
+  EXPECT_NE(decode(automatic).backend, "flashmla");
+  EXPECT_EQ(automatic.fallbacks, 0);
+  SelectionOptions o;
+  o.prefill = o.decode = "flashmla";
+  const Selection named = r->explain(query(mla()), device("cuda:sm90"), o);
+  ASSERT_TRUE(named.status.ok()) << named.status.text();
+  EXPECT_EQ(decode(named).backend, "flashmla");
+  EXPECT_EQ(named.page_size, 64);
+}
+
 TEST(Selection, NamedPhasesThatCannotShareAreRefused) {
   SelectionOptions o = kAll;
   o.prefill = "fa4";        // pages of 128 on this device
