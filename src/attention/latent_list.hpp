@@ -1,0 +1,50 @@
+// How absorbed latent attention is cut on a GPU, as planner and kernel share it (layer attention; a
+// kernel may include it).
+//
+// A request's rows (query token, head) form blocks; `lanes` neighbouring blocks are a strip, which
+// a group of as many thread blocks works on side by side, so that they read the same keys at the
+// same time. Strips are dealt to groups one after another, each group getting the same cost; where
+// a group is full a strip is cut, its parts meet in the workspace, and a second launch joins them
+// in order.
+#pragma once
+
+#include <cstdint>
+
+namespace attune::attention {
+
+/// One strip against key tiles [tile_begin, tile_end); none where no row sees a key.
+struct LatentItem {
+  std::int32_t q_token = 0;  ///< the request's first row of q, o and lse
+  std::int32_t qo_len = 0;
+  std::int32_t kv_len = 0;
+  std::int32_t entry_begin = 0;  ///< its first entry in kv_indices
+  std::int32_t first_block = 0;  ///< of the strip; lane l works on first_block + l …
+  std::int32_t num_blocks = 0;   ///< … if the request has as many
+  std::int32_t tile_begin = 0;
+  std::int32_t tile_end = 0;
+  std::int32_t place = -1;      ///< where the part is kept; -1 = this is the whole strip
+  std::int32_t first_page = 0;  ///< kv_indices[entry_begin + tile_begin]
+  std::int32_t reserved[2] = {0, 0};
+};
+static_assert(sizeof(LatentItem) == 48, "three vector loads");
+
+/// A strip that was cut: its parts are at places first_place … first_place + parts - 1.
+struct LatentMerge {
+  std::int32_t q_token = 0;
+  std::int32_t qo_len = 0;
+  std::int32_t first_block = 0;
+  std::int32_t num_blocks = 0;
+  std::int32_t first_place = 0;
+  std::int32_t parts = 0;
+  std::int32_t reserved[2] = {0, 0};
+};
+static_assert(sizeof(LatentMerge) == 32, "two vector loads");
+
+/// In front of the lists.
+struct LatentWork {
+  std::int32_t num_items = 0;
+  std::int32_t num_merges = 0;
+  std::int32_t reserved[2] = {0, 0};
+};
+
+}  // namespace attune::attention
