@@ -127,7 +127,8 @@ install(TARGETS attune_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 file(GLOB attune_prefill_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm90/*.cu)
 set(attune_prefill_bench ${CMAKE_SOURCE_DIR}/bench/cuda/prefill_bench.cu ${CMAKE_SOURCE_DIR}/bench/cuda/prefill_variants.cu)
 set_source_files_properties(${attune_prefill_bench} PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
-add_executable(attune_prefill_bench EXCLUDE_FROM_ALL ${attune_prefill_bench} ${attune_prefill_kernels})
+add_executable(attune_prefill_bench EXCLUDE_FROM_ALL ${attune_prefill_bench} ${attune_prefill_kernels}
+                                                     ${CMAKE_SOURCE_DIR}/src/kernels/tensor_map/tensor_map.cu)
 attune_cuda_target(attune_prefill_bench)
 target_link_libraries(attune_prefill_bench PRIVATE attune_plan)
 
@@ -147,3 +148,12 @@ add_executable(attune_decode_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cu
 attune_cuda_target(attune_decode_bench)
 target_include_directories(attune_decode_bench PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(attune_decode_bench PRIVATE attune_plan)
+
+# And for the latent kernels.
+file(GLOB attune_mla_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/mla_decode/sm90/*.cu)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/cuda/mla_bench.cu PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
+add_executable(attune_mla_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cuda/mla_bench.cu ${attune_mla_kernels}
+                                                 ${CMAKE_SOURCE_DIR}/src/kernels/tensor_map/tensor_map.cu)
+attune_cuda_target(attune_mla_bench)
+target_include_directories(attune_mla_bench PRIVATE ${CMAKE_SOURCE_DIR})
+target_link_libraries(attune_mla_bench PRIVATE attune_plan)

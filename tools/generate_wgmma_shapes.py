@@ -5,7 +5,7 @@ An asm statement names every accumulator register, so the shapes are text, not t
 to SHAPES and run: tools/generate_wgmma_shapes.py > src/kernels/ptx/wgmma_shapes.cuh
 """
 
-SHAPES = [64, 72, 80, 96, 128, 176, 192]
+SHAPES = [64, 72, 80, 96, 128, 176, 192, 256]
 TYPES = [("__nv_bfloat16", "bf16"), ("__half", "f16")]
 
 HEAD = """\

@@ -54,6 +54,19 @@ inline constexpr BackendDescriptor kDescriptor{
                       Feature::tree_verify | Feature::unequal_head_dims | Feature::cuda_graph |
                       Feature::deterministic | Feature::chunked_prefix},
          {.device = DeviceKind::cuda,
+          .status = BackendStatus::unproven,
+          .sm = {{90, 90}},
+          .variants = {Variant::mla},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16},
+          .kv_dtypes = {DType::bf16},
+          .head_dims = {{576, 512}},
+          .page_sizes = {64},
+          .kv_layouts = {KvLayout::mla_latent},
+          .features = Feature::lse | Feature::kv_scales | Feature::mixed_batch |
+                      Feature::target_verify | Feature::draft_extend | Feature::cuda_graph |
+                      Feature::deterministic | Feature::chunked_prefix},
+         {.device = DeviceKind::cuda,
           .sm = {{90, 90}},
           .variants = {Variant::mla},
           .phases = {Phase::prefill, Phase::decode},

@@ -1,0 +1,362 @@
+// Checks the Hopper latent kernels against a naive one and times them on the shapes of issue 6.
+//
+//   mla_bench [verify] [time] [sweep]
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include <cuda.h>
+
+#include "bench/cuda/harness.hpp"
+#include "kernels/mla_decode/sm90/launch.hpp"
+#include "plan/latent_work.hpp"
+
+namespace attune::bench {
+namespace {
+
+using namespace kernels::mla_decode::sm90;
+
+void expect_ok(const Status& status, const char* what) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s: %s\n", what, status.text().c_str());
+  std::exit(1);
+}
+
+struct Problem {
+  const char* name;
+  int heads = 128;
+  std::vector<int> qo;
+  std::vector<int> kv;
+  bool f16 = false;
+};
+
+Problem uniform(const char* name, int batch, int kv, int heads, int tokens = 1, bool f16 = false) {
+  return {name, heads, std::vector<int>(batch, tokens), std::vector<int>(batch, kv), f16};
+}
+
+/// One problem's arrays on the card: pages in random order, NaN in unread slots.
+struct Data {
+  Problem p;
+  std::vector<std::int32_t> qo_indptr{0}, kv_indptr{0}, last, indices;
+  Array<std::uint16_t> q, cache, o;
+  Array<float> lse;
+  Array<std::int32_t> d_indices;
+  BatchView view;
+
+  explicit Data(const Problem& problem, bool poison) : p(problem) {
+    for (std::size_t i = 0; i < p.qo.size(); ++i) {
+      qo_indptr.push_back(qo_indptr.back() + p.qo[i]);
+      const int pages = (p.kv[i] + kKeys - 1) / kKeys;
+      kv_indptr.push_back(kv_indptr.back() + pages);
+      last.push_back(pages == 0 ? 0 : p.kv[i] - (pages - 1) * kKeys);
+    }
+    indices.resize(kv_indptr.back());
+    std::iota(indices.begin(), indices.end(), 0);
+    std::shuffle(indices.begin(), indices.end(), std::mt19937(1));
+    const std::size_t pages = std::max<std::size_t>(1, indices.size());
+    cache = Array<std::uint16_t>(pages * kKeys * kDimQk);
+    q = Array<std::uint16_t>(rows() * kDimQk);
+    fill(cache, 11);
+    fill(q, 12);
+    for (std::size_t i = 0; poison && i < p.kv.size(); ++i) {
+      if (last[i] == 0) continue;
+      const std::size_t page = indices[kv_indptr[i + 1] - 1];
+      check(cudaMemset(cache.get() + (page * kKeys + last[i]) * kDimQk, 0xff,
+                       static_cast<std::size_t>(kKeys - last[i]) * kDimQk * 2),
+            "poison");
+    }
+    o = Array<std::uint16_t>(rows() * kDimVo);
+    lse = Array<float>(rows());
+    d_indices = Array<std::int32_t>(indices);
+    view = {.form = BatchForm::extend,
+            .page_size = kKeys,
+            .qo_indptr = qo_indptr,
+            .kv_indptr = kv_indptr,
+            .kv_indices = indices,
+            .kv_last_page_len = last};
+  }
+  [[nodiscard]] std::size_t rows() const {
+    return static_cast<std::size_t>(qo_indptr.back()) * p.heads;
+  }
+  void fill(Array<std::uint16_t>& a, int seed) {
+    if (p.f16)
+      fill_normal<<<4096, 256>>>(reinterpret_cast<__half*>(a.get()), a.size(), seed, 1.0f);
+    else
+      fill_normal<<<4096, 256>>>(reinterpret_cast<__nv_bfloat16*>(a.get()), a.size(), seed, 1.0f);
+    check(cudaGetLastError(), "fill");
+  }
+};
+
+struct Cut {
+  int item_tiles = 3;
+  int least_tiles = 2;
+  int workers = 0;  ///< 0 = one an SM
+};
+
+struct Launchable {
+  const Instance* instance = nullptr;
+  Params params;
+  Operands operands;
+  Grid grid;
+  plan::LatentList list;
+  Array<std::uint8_t> lists;
+  Array<float> partials;
+};
+
+int num_sms() {
+  int n = 0;
+  check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, 0), "SMs");
+  return n;
+}
+
+Launchable prepare(const Data& d, const Cut& cut) {
+  Launchable l;
+  const int workers = cut.workers > 0 ? cut.workers : num_sms();
+  const plan::LatentRules rules{.num_heads = d.p.heads,
+                                .workers = workers,
+                                .item_tiles = cut.item_tiles,
+                                .least_tiles = cut.least_tiles};
+  const plan::LatentShape shape = plan::latent_shape(rules, d.view);
+  plan::list_latent_work(d.view, rules, shape, l.list);
+  const attention::LatentWork work{.num_items = static_cast<std::int32_t>(l.list.items.size()),
+                                   .num_merges = static_cast<std::int32_t>(l.list.merges.size())};
+  std::vector<std::uint8_t> image;
+  const auto put = [&](const void* from, std::size_t bytes) {
+    const std::size_t at = (image.size() + 63) / 64 * 64;
+    image.resize(at + bytes);
+    if (bytes > 0) std::memcpy(image.data() + at, from, bytes);
+    return at;
+  };
+  const std::size_t at_work = put(&work, sizeof(work));
+  const std::size_t at_groups =
+      put(l.list.group_begin.data(), l.list.group_begin.size() * sizeof(std::int32_t));
+  const std::size_t at_items =
+      put(l.list.items.data(), l.list.items.size() * sizeof(attention::LatentItem));
+  const std::size_t at_merges =
+      put(l.list.merges.data(), l.list.merges.size() * sizeof(attention::LatentMerge));
+  l.lists = Array<std::uint8_t>(image);
+  const std::size_t part_rows = std::size_t{1} * l.list.places * shape.lanes * kRows;
+  l.partials = Array<float>(part_rows * (kDimVo + 2));
+
+  l.instance = find(d.p.f16 ? DType::f16 : DType::bf16);
+  expect_ok(kernels::mla_decode::sm90::prepare(*l.instance), "prepare");
+  l.operands = {.q = d.q.get(),
+                .q_tokens = d.qo_indptr.back(),
+                .q_token_stride = std::int64_t{d.p.heads} * kDimQk,
+                .q_head_stride = kDimQk,
+                .k = d.cache.get(),
+                .num_pages = std::max<std::int64_t>(1, d.indices.size()),
+                .k_page_stride = std::int64_t{kKeys} * kDimQk,
+                .k_token_stride = kDimQk};
+  Params& p = l.params;
+  p.o = d.o.get();
+  p.o_token_stride = std::int64_t{d.p.heads} * kDimVo;
+  p.o_head_stride = kDimVo;
+  p.lse = d.lse.get();
+  p.lse_token_stride = d.p.heads;
+  p.lse_head_stride = 1;
+  const std::uint8_t* base = l.lists.get();
+  p.work = reinterpret_cast<const attention::LatentWork*>(base + at_work);
+  p.group_begin = reinterpret_cast<const std::int32_t*>(base + at_groups);
+  p.items = reinterpret_cast<const attention::LatentItem*>(base + at_items);
+  p.merges = reinterpret_cast<const attention::LatentMerge*>(base + at_merges);
+  p.kv_indices = d.d_indices.get();
+  p.partial_o = l.partials.get();
+  p.partial_maximum = p.partial_o + part_rows * kDimVo;
+  p.partial_sum = p.partial_maximum + part_rows;
+  p.lanes = shape.lanes;
+  p.num_heads = d.p.heads;
+  p.heads_per_block = shape.heads_per_block;
+  p.tokens_per_block = shape.tokens_per_block;
+  p.head_blocks = shape.head_blocks;
+  p.scale_log2 = 1.44269504f / std::sqrt(192.0f);
+  l.grid = {.blocks = plan::latent_groups(rules, shape) * shape.lanes,
+            .merge_blocks = 16 * num_sms()};
+  return l;
+}
+
+kernels::tensor_map::Encoder encoder() {
+  const auto found = kernels::tensor_map::encoder();
+  expect_ok(found.ok() ? Status{} : found.status(), "encoder");
+  return *found;
+}
+
+/// One block a (token, head), obvious loops, double precision.
+template <class T>
+__global__ void naive(Operands in, const std::int32_t* tables, Params p, double scale, double* o,
+                      double* lse) {
+  // tables: request of a token, its first token, its end, first entry, kv_len; five a token
+  extern __shared__ double logits[];
+  const int token = blockIdx.x;
+  const int head = blockIdx.y;
+  const std::int32_t* t = tables + 5 * token;
+  const int keys = t[4] - (t[2] - t[1]) + (token - t[1]) + 1;
+  const T* q = static_cast<const T*>(in.q) + token * in.q_token_stride + head * in.q_head_stride;
+  const auto key = [&](int j) {
+    return static_cast<const T*>(in.k) +
+           std::int64_t{p.kv_indices[t[3] + j / kKeys]} * in.k_page_stride +
+           j % kKeys * in.k_token_stride;
+  };
+  for (int j = threadIdx.x; j < keys; j += blockDim.x) {
+    double s = 0;
+    for (int d = 0; d < kDimQk; ++d)
+      s += double(static_cast<float>(q[d])) * double(static_cast<float>(key(j)[d]));
+    logits[j] = s * scale;
+  }
+  __syncthreads();
+  double m = -INFINITY, l = 0;
+  for (int j = 0; j < keys; ++j) m = fmax(m, logits[j]);
+  for (int j = 0; j < keys; ++j) l += exp(logits[j] - m);
+  const std::int64_t row = std::int64_t{token} * gridDim.y + head;
+  for (int d = threadIdx.x; d < kDimVo; d += blockDim.x) {
+    double sum = 0;
+    for (int j = 0; j < keys; ++j)
+      sum += exp(logits[j] - m) * double(static_cast<float>(key(j)[d]));
+    o[row * kDimVo + d] = keys > 0 ? sum / l : 0.0;
+  }
+  if (threadIdx.x == 0) lse[row] = keys > 0 ? m + log(l) : -INFINITY;
+}
+
+bool verify(const Problem& problem, const Cut& cut) {
+  Data d(problem, true);
+  Launchable l = prepare(d, cut);
+  std::vector<std::int32_t> tables;
+  for (std::size_t i = 0; i < d.p.qo.size(); ++i)
+    for (int t = 0; t < d.p.qo[i]; ++t)
+      for (int value :
+           {static_cast<int>(i), d.qo_indptr[i], d.qo_indptr[i + 1], d.kv_indptr[i], d.p.kv[i]})
+        tables.push_back(value);
+  Array<std::int32_t> d_tables(tables);
+  Array<double> ref_o(d.o.size()), ref_lse(d.lse.size());
+  const int longest = *std::max_element(d.p.kv.begin(), d.p.kv.end());
+  const std::size_t shared = (longest + 1) * sizeof(double);
+  const auto function = d.p.f16 ? naive<__half> : naive<__nv_bfloat16>;
+  check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(shared)),
+        "naive");
+  function<<<dim3(d.qo_indptr.back(), d.p.heads), 128, shared>>>(
+      l.operands, d_tables.get(), l.params, 1.0 / std::sqrt(192.0), ref_o.get(), ref_lse.get());
+  check(cudaDeviceSynchronize(), "naive");
+  const auto want_o = ref_o.download();
+  const auto want_lse = ref_lse.download();
+  bool good = true;
+  std::vector<std::uint16_t> first;
+  for (int round = 0; round < 3; ++round) {
+    d.o.fill_bytes(0xff);
+    d.lse.fill_bytes(0xff);
+    expect_ok(launch(*l.instance, encoder(), l.grid, l.operands, l.params, nullptr), problem.name);
+    check(cudaDeviceSynchronize(), problem.name);
+    const auto got_o = d.o.download();
+    const auto got_lse = d.lse.download();
+    double error = 0, norm = 0, lse_error = 0;
+    for (std::size_t i = 0; i < want_o.size(); ++i) {
+      const float g = d.p.f16 ? __half2float(__ushort_as_half(got_o[i]))
+                              : __bfloat162float(__ushort_as_bfloat16(got_o[i]));
+      error += (g - want_o[i]) * (g - want_o[i]);
+      norm += want_o[i] * want_o[i];
+    }
+    for (std::size_t i = 0; i < want_lse.size(); ++i) {
+      if (std::isinf(want_lse[i]) && got_lse[i] == want_lse[i]) continue;
+      lse_error =
+          std::max(lse_error, std::isnan(got_lse[i]) ? 1e9 : std::abs(got_lse[i] - want_lse[i]));
+    }
+    const double relative = norm > 0 ? std::sqrt(error / norm) : std::sqrt(error);
+    if (round == 0) first = got_o;
+    const bool same = first == got_o;
+    if (relative < 8e-3 && lse_error < 2e-3 && same) continue;
+    std::printf("WRONG %s (item %d, least %d, workers %d) round %d: o %.2e lse %.2e%s\n",
+                problem.name, cut.item_tiles, cut.least_tiles, cut.workers, round, relative,
+                lse_error, same ? "" : " bits differ");
+    good = false;
+  }
+  return good;
+}
+
+int verify_all() {
+  const std::vector<int> awkward{0, 1, 63, 64, 65, 1000, 33, 4999, 2, 127, 128, 129};
+  std::vector<Problem> problems;
+  for (bool f16 : {false, true})
+    for (int heads : {16, 20, 64, 96, 128})
+      for (int tokens : {1, 2, 4})
+        problems.push_back(
+            {"awkward lengths", heads, std::vector<int>(awkward.size(), tokens), awkward, f16});
+  problems.push_back({"mixed with prefill", 16, {300, 1, 0, 2, 1}, {700, 9, 64, 64, 5000}});
+  Problem skewed{"one long among many", 16, std::vector<int>(200, 1), std::vector<int>(200, 3)};
+  skewed.kv[77] = 20000;
+  problems.push_back(skewed);
+  problems.push_back(uniform("uniform", 64, 1024, 128));
+  int wrong = 0;
+  int total = 0;
+  for (const Problem& p : problems)
+    for (const Cut& cut : {Cut{}, Cut{.item_tiles = 1, .least_tiles = 1}, Cut{.workers = 5}}) {
+      ++total;
+      wrong += verify(p, cut) ? 0 : 1;
+    }
+  std::printf("verify: %d of %d wrong\n", wrong, total);
+  return wrong;
+}
+
+struct Target {
+  Problem problem;
+  bool flops;  ///< the goal is TFLOP/s; else GB/s, or us below 100
+  double goal;
+};
+
+std::vector<Target> targets() {
+  return {{uniform("b128x4k h128", 128, 4096, 128), true, 680},
+          {uniform("b128x4k h128 2 tokens", 128, 4096, 128, 2), true, 700},
+          {uniform("b128x8k h16", 128, 8192, 16), false, 4150},
+          {uniform("b64x16k h16", 64, 16384, 16), false, 4150},
+          {uniform("b1x64k h128", 1, 65536, 128), false, 36},
+          {uniform("b1x4k h16", 1, 4096, 16), false, 10}};
+}
+
+void time_one(const Target& target, const Cut& cut) {
+  Data d(target.problem, false);
+  Launchable l = prepare(d, cut);
+  const auto encode = encoder();
+  const auto run = [&](cudaStream_t stream) {
+    expect_ok(launch(*l.instance, encode, l.grid, l.operands, l.params, stream), "launch");
+  };
+  double pairs = 0;
+  double bytes = 2.0 * (d.q.size() + d.o.size());
+  for (std::size_t i = 0; i < d.p.qo.size(); ++i) {
+    pairs += d.p.qo[i] * (d.p.kv[i] - (d.p.qo[i] - 1) / 2.0);
+    bytes += 2.0 * kDimQk * d.p.kv[i];
+  }
+  const double flops = 2.0 * (kDimQk + kDimVo) * d.p.heads * pairs;
+  const double clean = time_cold(run);
+  const double dirty = time_cold(run, Flush::dirty);
+  const double graph = time_graph(run);
+  std::printf(
+      "%-24s item %d least %d: clean %8.1f us, dirty %8.1f, graph %8.1f | %6.1f TFLOP/s (%4.1f %% "
+      "of 989), %6.0f GB/s (%4.1f %% of 4800) | goal %g %s\n",
+      d.p.name, cut.item_tiles, cut.least_tiles, clean * 1e6, dirty * 1e6, graph * 1e6,
+      flops / clean * 1e-12, flops / clean / 989e12 * 100, bytes / clean * 1e-9,
+      bytes / clean / 4800e9 * 100, target.goal,
+      target.flops        ? "TFLOP/s"
+      : target.goal > 100 ? "GB/s"
+                          : "us");
+  std::fflush(stdout);
+}
+
+}  // namespace
+}  // namespace attune::bench
+
+int main(int argc, char** argv) {
+  using namespace attune::bench;
+  int wrong = 0;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "verify") wrong += verify_all();
+    if (word == "time")
+      for (const Target& t : targets()) time_one(t, {});
+    if (word == "sweep")
+      for (const Target& t : targets())
+        for (int item : {1, 2, 3, 5, 8})
+          for (int least : {1, 2, 4}) time_one(t, {.item_tiles = item, .least_tiles = least});
+  }
+  return wrong == 0 ? 0 : 1;
+}

@@ -1,0 +1,63 @@
+// What the latent kernels refuse, asked on the host before anything of CUDA is touched.
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include <attune/backend.hpp>
+#include <attune/validate.hpp>
+
+#include "base/join.hpp"
+
+namespace attune::backends::shared {
+
+/// What an absorbed latent kernel of 512 + 64 columns wants; page_size 0 = any.
+struct LatentWants {
+  std::string_view backend;
+  std::int32_t page_size = 0;
+  std::string_view otherwise;  ///< who takes other pages
+};
+
+[[nodiscard]] inline Status check_latent_context(const BackendContext& context,
+                                                 const LatentWants& wants) {
+  const AttentionSpec& spec = context.spec;
+  const std::string_view who = wants.backend;
+  if (context.device.kind != DeviceKind::cuda)
+    return unsupported(base::join(who, " runs on cuda, not on ", name(context.device.kind)));
+  if (spec.variant != Variant::mla)
+    return unsupported(base::join(who, " serves mla here, not ", name(spec.variant)));
+  if (Status s = attention::validate_spec(spec); !s.ok()) return s;
+  if (spec.head_dim_qk != 576 || spec.head_dim_vo != 512)
+    return unsupported(base::join(who, " reads latents of 512 + 64 columns, have ",
+                                  spec.head_dim_vo, " + ", spec.head_dim_qk - spec.head_dim_vo));
+  const std::array<std::pair<bool, std::string_view>, 8> missing{
+      {{spec.window_left >= 0 || spec.window_right > 0, "sliding windows"},
+       {spec.logits_soft_cap > 0, "soft caps"},
+       {spec.sinks, "attention sinks"},
+       {spec.alibi, "alibi slopes"},
+       {spec.custom_mask, "custom masks"},
+       {spec.attention_chunk > 0, "attention chunks"},
+       {spec.xai_temperature_len > 0, "temperatures by length"},
+       {spec.relative_bias, "a learned relative bias"}}};
+  for (const auto& [asked, what] : missing)
+    if (asked) return unsupported(base::join(who, " has no latent kernel with ", what));
+  if (context.batch_invariant)
+    return unsupported(base::join(
+        who, " cuts work by the whole batch: a request's bits may depend on its neighbours"));
+  if (context.kv_layout != KvLayout::mla_latent)
+    return unsupported(base::join(who, " reads mla_latent, not ", name(context.kv_layout)));
+  if (wants.page_size > 0 && context.page_size != wants.page_size)
+    return unsupported(base::join(who, " reads pages of ", wants.page_size, " tokens, have ",
+                                  context.page_size, wants.otherwise));
+  if (context.page_size < 1)
+    return invalid_argument(base::join("page_size must be positive, have ", context.page_size));
+  if ((spec.q_dtype != DType::bf16 && spec.q_dtype != DType::f16) ||
+      spec.kv_dtype != spec.q_dtype || spec.o_dtype != spec.q_dtype)
+    return unsupported(base::join(who, " wants q, o and latents all in bf16 or all in fp16, have ",
+                                  name(spec.q_dtype), ", ", name(spec.o_dtype), " and ",
+                                  name(spec.kv_dtype)));
+  return {};
+}
+
+}  // namespace attune::backends::shared

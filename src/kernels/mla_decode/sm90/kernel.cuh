@@ -1,0 +1,312 @@
+// The Hopper latent kernel: warp roles and their order. A block of 64 query rows (heads of a few
+// tokens) meets one stream of key tiles, each 64 latents of 576 columns, whose first 512 are the
+// values too.
+//
+// 64 x 512 outputs fill half the register file, so two warpgroups hold 256 columns each, and they
+// take turns at making probabilities: warpgroup w owns the tiles of stage w. Every tile's
+// probabilities are used by both, by the owner from registers, by the other from shared memory:
+//
+//   w owns tile t:  Q K_t^T, rope and own half | P_{t-1} V_{t-1} | Q K_t^T, other half |
+//                   softmax of t, handed over  | P_t V_t
+//
+// While one warpgroup does its softmax the other's products run. A tile's own half comes first
+// because its room was given back first. FlashMLA (github.com/deepseek-ai/FlashMLA) has the idea of
+// the halves and of the seesaw.
+#pragma once
+
+#include "kernels/mla_decode/sm90/collective.cuh"
+#include "kernels/ptx/launch.cuh"
+
+namespace attune::kernels::mla_decode::sm90 {
+
+/// Items of this thread block's group, and its lane in it.
+struct Share {
+  int lane;
+  int begin;
+  int end;
+};
+
+__device__ __forceinline__ Share share_of(const Params& params) {
+  const int group = static_cast<int>(blockIdx.x) / params.lanes;
+  return {static_cast<int>(blockIdx.x) - group * params.lanes, params.group_begin[group],
+          params.group_begin[group + 1]};
+}
+
+/// One thread feeds both rings. Pieces are asked for in the order in which their room is returned.
+template <class Element>
+__device__ void produce(Shared<Element>& shared, const Params& params, const CUtensorMap& q_map,
+                        const CUtensorMap& k_map) {
+  const Share share = share_of(params);
+  const ptx::CacheHint hint =
+      params.lanes == 1 ? ptx::CacheHint::evict_first : ptx::CacheHint::evict_normal;
+  constexpr std::uint32_t kPanelBytes = kPanel * sizeof(Element);
+  const auto query_bytes = static_cast<std::uint32_t>(
+      kPanels * params.heads_per_block * params.tokens_per_block * 64 * sizeof(Element));
+  std::uint32_t tiles = 0;
+  std::uint32_t queries = 0;
+  for (int i = share.begin; i < share.end; ++i) {
+    const attention::LatentItem item = params.items[i];
+    const int block = item.first_block + share.lane;
+    if (block >= item.num_blocks) continue;
+    int page = item.first_page;
+    for (int tile = item.tile_begin; tile < item.tile_end; ++tile, ++tiles) {
+      const int stage = static_cast<int>(tiles % kStages);
+      const std::uint32_t parity = tiles / kStages % 2 ^ 1;
+      const int next_page =
+          tile + 1 < item.tile_end ? params.kv_indices[item.entry_begin + tile + 1] : 0;
+      const auto load = [&](int piece, int first_panel, int panels) {
+        ptx::Mbarrier& full = shared.k_full[stage][piece];
+        ptx::mbarrier_arrive_expect(full, panels * kPanelBytes);
+        for (int panel = first_panel; panel < first_panel + panels; ++panel)
+          ptx::tma_load(shared.k[stage][panel], k_map, full, hint, panel * 64, 0, page);
+      };
+      ptx::mbarrier_wait(shared.k_empty[stage][kRopeReturn], parity);
+      load(kRopePiece, kRopePanel, 1);
+#pragma unroll
+      for (int turn = 0; turn < 2; ++turn) {
+        const int half = stage ^ turn;
+        ptx::mbarrier_wait(shared.k_empty[stage][1 + half], parity);
+#pragma unroll
+        for (int pair = 0; pair < 2; ++pair)
+          load(1 + 2 * half + pair, kHalfPanels * half + 2 * pair, 2);
+      }
+      page = next_page;
+      if (tile != item.tile_begin) continue;
+      ptx::mbarrier_wait(shared.q_empty, queries++ % 2 ^ 1);
+      ptx::mbarrier_arrive_expect(shared.q_full, query_bytes);
+      const int head = block % params.head_blocks * params.heads_per_block;
+      const int token = item.q_token + block / params.head_blocks * params.tokens_per_block;
+      for (int panel = 0; panel < kPanels; ++panel)
+        ptx::tma_load(panel == kRopePanel ? shared.p[0] : shared.q[panel], q_map, shared.q_full,
+                      ptx::CacheHint::evict_normal, panel * 64, head, token);
+    }
+  }
+}
+
+/// One arrival a warp.
+__device__ __forceinline__ void release(ptx::Mbarrier& empty) {
+  __syncwarp();
+  if (lane() == 0) ptx::mbarrier_arrive(empty);
+}
+
+/// Divides by the sums, writes this warpgroup's half of the rows and (warpgroup 0) their state.
+template <class Element>
+__device__ __forceinline__ void finish(float (&sums)[2][kRows], const Params& params,
+                                       const attention::LatentItem& item, const Rows& rows,
+                                       RowState& state, Output& o, int lane_of_group,
+                                       int warpgroup) {
+  const int first = 16 * warp_of_group() + lane() / 4;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    state.sum[h] += __shfl_xor_sync(kAllLanes, state.sum[h], 1);
+    state.sum[h] += __shfl_xor_sync(kAllLanes, state.sum[h], 2);
+    if (lane() % 4 == 0) sums[warpgroup][first + 8 * h] = state.sum[h];
+  }
+  ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
+  float sum[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) sum[h] = sums[0][first + 8 * h] + sums[1][first + 8 * h];
+
+  const bool states_mine = warpgroup == 0 && lane() % 4 == 0;
+  if (item.place >= 0) {
+    const std::int64_t place = std::int64_t{item.place} * params.lanes + lane_of_group;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (!states_mine || !rows.exists[h]) continue;
+      params.partial_maximum[place * kRows + first + 8 * h] = state.maximum[h];
+      params.partial_sum[place * kRows + first + 8 * h] = sum[h];
+    }
+    write_partial(o, params, place, rows, warpgroup);
+    return;
+  }
+  float inverse[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const bool empty = state.maximum[h] == -INFINITY;
+    inverse[h] = empty ? 0.0f : params.v_scale / sum[h];
+    if (params.lse != nullptr && states_mine && rows.exists[h])
+      params.lse[static_cast<std::int64_t>(item.q_token + rows.token[h]) * params.lse_token_stride +
+                 rows.head[h] * params.lse_head_stride] =
+          empty ? -INFINITY : (state.maximum[h] + log2f(sum[h])) * kLn2;
+  }
+  rescale(o, inverse);
+  write_output<Element>(o, params, item, rows, warpgroup);
+}
+
+template <class Element>
+__device__ void consume(Shared<Element>& shared, const Params& params, int w) {
+  const Share share = share_of(params);
+  const int other = w ^ 1;
+  // Warpgroup w owns the tiles of stage w and the output columns of half w.
+  const std::uint64_t q = ptx::wgmma_descriptor(shared.q[0]);
+  const std::uint64_t q_own_half = q + w * kHalfPanels * kPanelStep;
+  const std::uint64_t q_other_half = q + other * kHalfPanels * kPanelStep;
+  const std::uint64_t k = ptx::wgmma_descriptor(shared.k[w][0]);
+  const std::uint64_t k_own_half = k + w * kHalfPanels * kPanelStep;
+  const std::uint64_t k_other_half = k + other * kHalfPanels * kPanelStep;
+  const std::uint64_t p_given = ptx::wgmma_descriptor(shared.p[other]);
+  const auto values = [&](int stage) {
+    return ptx::wgmma_descriptor(shared.k[stage][w * kHalfPanels], kPanel * sizeof(Element));
+  };
+  const std::uint64_t v_own = values(w);
+  const std::uint64_t v_given = values(other);
+
+  std::uint32_t own_parity = 0;
+  std::uint32_t given_parity = 0;
+  std::uint32_t query_parity = 0;
+  std::uint32_t tiles = 0;
+  Output o;
+  RopeQuery rope;
+
+  for (int i = share.begin; i < share.end; ++i) {
+    const attention::LatentItem item = params.items[i];
+    const int block = item.first_block + share.lane;
+    if (block >= item.num_blocks) continue;
+    const Rows rows = rows_of(params, item, block);
+    RowState state;
+    float factor[2];
+#pragma unroll
+    for (int j = 0; j < kDimVo / 4; ++j) o[j] = 0.0f;
+    if (item.tile_begin >= item.tile_end) {
+      finish<Element>(shared.sum[i % 2], params, item, rows, state, o, share.lane, w);
+      continue;
+    }
+
+    ptx::mbarrier_wait(shared.q_full, query_parity);
+    query_parity ^= 1;
+    load_rope_query(rope, shared.p[0]);
+    ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
+
+    const auto clear_behind_last_key = [&](int tile, int stage) {
+      const int valid = item.kv_len - tile * kKeys;
+      if (valid < kKeys) clear_values(shared.k[stage] + w * kHalfPanels, valid, w);
+    };
+    const auto piece_wait = [&](int half, int pair) {
+      ptx::mbarrier_wait(shared.k_full[w][1 + 2 * half + pair], own_parity);
+    };
+    const auto start_scores = [&](Scores& s) {
+      ptx::mbarrier_wait(shared.k_full[w][kRopePiece], own_parity);
+      ptx::wgmma_fence();
+      issue_rope<Element>(s, rope, k + kRopePanel * kPanelStep);
+#pragma unroll
+      for (int pair = 0; pair < 2; ++pair) {
+        piece_wait(w, pair);
+        issue_two_panels<Element>(s, q_own_half + pair * 2 * kPanelStep,
+                                  k_own_half + pair * 2 * kPanelStep);
+      }
+      ptx::wgmma_commit();
+    };
+    const auto end_scores = [&](Scores& s) {
+#pragma unroll
+      for (int pair = 0; pair < 2; ++pair) {
+        piece_wait(other, pair);
+        issue_two_panels<Element>(s, q_other_half + pair * 2 * kPanelStep,
+                                  k_other_half + pair * 2 * kPanelStep);
+      }
+      ptx::wgmma_commit();
+    };
+    // The other's tile: its maximum and probabilities are there, the output is ready for them.
+    const auto take_given = [&](int tile) {
+      ptx::named_barrier_sync(kReadyBarrier + other, kConsumers);
+      const int first = 16 * warp_of_group() + lane() / 4;
+      const float next[2] = {shared.maximum[other][first], shared.maximum[other][first + 8]};
+      if (move_maximum(state, next, factor)) rescale(o, factor);
+      ptx::mbarrier_wait(shared.k_full[other][1 + 2 * w], given_parity);
+      ptx::mbarrier_wait(shared.k_full[other][2 + 2 * w], given_parity);
+      given_parity ^= 1;
+      clear_behind_last_key(tile, other);
+      ptx::wgmma_fence();
+      issue_given_pv<Element>(o, p_given, v_given);
+      ptx::wgmma_commit();
+    };
+    // This warpgroup's tile, from its scores on.
+    const auto use_scores = [&](Scores& s, int tile) {
+      release(shared.k_empty[w][kRopeReturn]);
+      if ((tile + 1) * kKeys > rows.keys_of_all) apply_mask(s, rows, tile);
+      float next[2];
+      next_maximum(s, state, params.scale_log2, next);
+      const bool moved = move_maximum(state, next, factor);
+      Probabilities p;
+      exponentiate<Element>(s, state, params.scale_log2, p);
+      publish(shared, w, p, state);
+      if (moved) rescale(o, factor);
+      clear_behind_last_key(tile, w);
+      own_parity ^= 1;
+      ptx::wgmma_fence();
+      issue_own_pv<Element>(o, p, v_own);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(o);
+      release(shared.k_empty[w][1 + w]);
+    };
+
+    int tile = item.tile_begin;
+    if (tiles % kStages == static_cast<std::uint32_t>(w)) {
+      Scores s;
+      start_scores(s);
+      end_scores(s);
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(s);
+      use_scores(s, tile);
+      ++tile;
+    }
+    for (++tile; tile < item.tile_end; tile += 2) {
+      Scores s;
+      start_scores(s);
+      take_given(tile - 1);
+      end_scores(s);
+      ptx::wgmma_wait<1>();
+      ptx::wgmma_pin(o);
+      release(shared.k_empty[other][1 + w]);
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(s);
+      use_scores(s, tile);
+    }
+    if (tile == item.tile_end) {
+      take_given(tile - 1);
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(o);
+      release(shared.k_empty[other][1 + w]);
+    }
+    tiles += static_cast<std::uint32_t>(item.tile_end - item.tile_begin);
+    release(shared.q_empty);
+    finish<Element>(shared.sum[i % 2], params, item, rows, state, o, share.lane, w);
+  }
+}
+
+template <class Element>
+__global__ void __launch_bounds__(kThreads, 1)
+    mla_decode(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
+               const __grid_constant__ Params params) {
+  Shared<Element>& shared = *reinterpret_cast<Shared<Element>*>(ptx::dynamic_shared<1024>());
+  // Through a shuffle, so that the compiler knows it as one value a warp.
+  const int warpgroup = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / 128), 0);
+
+  if (threadIdx.x == 0) {
+    constexpr int kConsumerWarps = kConsumers / 32;
+    ptx::mbarrier_init(shared.q_full, 1);
+    ptx::mbarrier_init(shared.q_empty, kConsumerWarps);
+    for (int stage = 0; stage < kStages; ++stage) {
+      for (int piece = 0; piece < kPieces; ++piece)
+        ptx::mbarrier_init(shared.k_full[stage][piece], 1);
+      for (int i = 0; i < kReturns; ++i)
+        ptx::mbarrier_init(shared.k_empty[stage][i], kConsumerWarps / 2);
+    }
+    ptx::mbarrier_init_fence();
+    ptx::tma_prefetch(q_map);
+    ptx::tma_prefetch(k_map);
+  }
+  __syncthreads();
+  ptx::dependency_release();
+  ptx::dependency_wait();
+
+  if (warpgroup == 2) {
+    ptx::registers_give<kProducerRegisters>();
+    if (threadIdx.x == kConsumers) produce<Element>(shared, params, q_map, k_map);
+  } else {
+    ptx::registers_take<kConsumerRegisters>();
+    consume<Element>(shared, params, warpgroup);
+  }
+}
+
+}  // namespace attune::kernels::mla_decode::sm90

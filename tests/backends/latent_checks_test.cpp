@@ -1,0 +1,68 @@
+#include "backends/shared/latent_checks.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace attune::backends::shared {
+namespace {
+
+BackendContext good() {
+  BackendContext context;
+  AttentionSpec& spec = context.spec;
+  spec.variant = Variant::mla;
+  spec.num_qo_heads = 128;
+  spec.num_kv_heads = 1;
+  spec.head_dim_qk = 576;
+  spec.head_dim_vo = spec.kv_lora_rank = 512;
+  spec.qk_rope_head_dim = 64;
+  spec.sm_scale = 0.1f;
+  context.device.kind = DeviceKind::cuda;
+  context.page_size = 64;
+  context.kv_layout = KvLayout::mla_latent;
+  return context;
+}
+
+constexpr LatentWants kWants{.backend = "flashmla", .page_size = 64, .otherwise = ""};
+
+TEST(LatentChecks, AcceptDeepSeeksLatents) {
+  EXPECT_TRUE(check_latent_context(good(), kWants).ok());
+  BackendContext f16 = good();
+  f16.spec.q_dtype = f16.spec.o_dtype = f16.spec.kv_dtype = DType::f16;
+  EXPECT_TRUE(check_latent_context(f16, kWants).ok());
+}
+
+TEST(LatentChecks, EachRefusalSaysWhatItFound) {
+  const std::vector<std::pair<std::function<void(BackendContext&)>, std::string>> refused{
+      {[](BackendContext& c) { c.page_size = 16; }, "pages of 64 tokens, have 16"},
+      {[](BackendContext& c) { c.kv_layout = KvLayout::mla_latent_fp8; }, "mla_latent_fp8"},
+      {[](BackendContext& c) { c.spec.kv_dtype = DType::fp8_e4m3; }, "fp8_e4m3"},
+      {[](BackendContext& c) { c.spec.o_dtype = DType::f32; }, "fp32"},
+      {[](BackendContext& c) {
+         c.spec.head_dim_vo = c.spec.kv_lora_rank = 256;
+         c.spec.head_dim_qk = 320;
+       },
+       "256 + 64"},
+      {[](BackendContext& c) { c.spec.window_left = 7; }, "sliding windows"},
+      {[](BackendContext& c) { c.spec.logits_soft_cap = 30; }, "soft caps"},
+      {[](BackendContext& c) { c.spec.sinks = true; }, "sinks"},
+      {[](BackendContext& c) { c.spec.custom_mask = true; }, "custom masks"},
+      {[](BackendContext& c) { c.batch_invariant = true; }, "neighbours"},
+      {[](BackendContext& c) { c.device.kind = DeviceKind::cpu; }, "not on cpu"},
+      {[](BackendContext& c) { c.spec.variant = Variant::gqa; }, "not gqa"},
+      {[](BackendContext& c) { c.spec.num_kv_heads = 2; }, "one KV head"},
+  };
+  for (const auto& [change, words] : refused) {
+    BackendContext context = good();
+    change(context);
+    const Status s = check_latent_context(context, kWants);
+    ASSERT_FALSE(s.ok()) << words;
+    EXPECT_NE(s.text().find(words), std::string::npos) << s.text();
+  }
+}
+
+}  // namespace
+}  // namespace attune::backends::shared

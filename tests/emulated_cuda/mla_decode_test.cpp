@@ -1,0 +1,281 @@
+// The Hopper latent kernels, block by block on the emulated machine, held against double precision:
+// awkward lengths, heads and query tokens, pages in any order, NaN in every byte that must not be
+// read, cuts by any number of thread blocks.
+#include "kernels/mla_decode/sm90/launch.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <attune/batch.hpp>
+
+#include "base/math.hpp"
+#include "kernels/tensor_map/tensor_map.hpp"
+#include "machine.hpp"
+#include "plan/latent_work.hpp"
+
+namespace attune::kernels::mla_decode::sm90 {
+namespace {
+
+float from_bf16(std::uint16_t bits) {
+  const std::uint32_t wide = std::uint32_t{bits} << 16;
+  float x;
+  std::memcpy(&x, &wide, sizeof(x));
+  return x;
+}
+std::uint16_t to_bf16(float x) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+constexpr std::uint16_t kNan = 0x7fff;
+
+struct Problem {
+  std::string name;
+  int heads = 128;
+  std::vector<std::int32_t> qo;
+  std::vector<std::int32_t> kv;
+  int workers = 4;
+  bool causal = true;
+};
+
+struct Result {
+  std::vector<std::uint16_t> o;
+  std::vector<float> lse;
+  int merges = 0;
+};
+
+/// One problem's memory. Pages lie in any order, with unused ones between; a row of q is longer
+/// than its columns, so that strides are not what dense tensors have.
+class Case {
+ public:
+  explicit Case(const Problem& problem) : p_(problem) {
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal;
+    for (std::size_t i = 0; i < p_.qo.size(); ++i) {
+      qo_indptr_.push_back(qo_indptr_.back() + p_.qo[i]);
+      const std::int32_t pages = base::ceil_div(p_.kv[i], kKeys);
+      kv_indptr_.push_back(kv_indptr_.back() + pages);
+      last_.push_back(pages == 0 ? 0 : p_.kv[i] - (pages - 1) * kKeys);
+    }
+    for (std::int32_t n = 0; n < kv_indptr_.back(); ++n) indices_.push_back(2 * n + 1);
+    std::shuffle(indices_.begin(), indices_.end(), random);
+    num_pages_ = 2 * kv_indptr_.back() + 2;
+    cache_.assign(static_cast<std::size_t>(num_pages_ * kKeys * kDimQk), kNan);
+    for (std::size_t i = 0; i < p_.kv.size(); ++i)
+      for (std::int32_t j = 0; j < p_.kv[i]; ++j)
+        for (int d = 0; d < kDimQk; ++d) *key(i, j, d) = to_bf16(normal(random));
+    q_.assign(tokens() * static_cast<std::size_t>(p_.heads * kQueryStride), kNan);
+    for (std::size_t row = 0; row < rows(); ++row)
+      for (int d = 0; d < kDimQk; ++d)
+        q_[row * kQueryStride + static_cast<std::size_t>(d)] = to_bf16(normal(random));
+  }
+
+  Result run(emulated::Rules rules) {
+    emulated::rules() = rules;
+    BatchView batch{.form = BatchForm::extend,
+                    .page_size = kKeys,
+                    .qo_indptr = qo_indptr_,
+                    .kv_indptr = kv_indptr_,
+                    .kv_indices = indices_,
+                    .kv_last_page_len = last_};
+    const plan::LatentRules latent{.num_heads = p_.heads,
+                                   .causal = p_.causal,
+                                   .workers = p_.workers,
+                                   .item_tiles = 1,
+                                   .least_tiles = 1};
+    const plan::LatentShape shape = plan::latent_shape(latent, batch);
+    plan::LatentList list;
+    plan::list_latent_work(batch, latent, shape, list);
+    const attention::LatentWork work{.num_items = static_cast<std::int32_t>(list.items.size()),
+                                     .num_merges = static_cast<std::int32_t>(list.merges.size())};
+    const std::size_t blocks = static_cast<std::size_t>(list.places * shape.lanes * kRows);
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    std::vector<float> partial_o(blocks * kDimVo + 1, nan);
+    std::vector<float> partial_maximum(blocks + 1, nan);
+    std::vector<float> partial_sum(blocks + 1, nan);
+    Result result{.o = std::vector<std::uint16_t>(rows() * kDimVo + 8, kNan),
+                  .lse = std::vector<float>(rows() + 1, nan),
+                  .merges = work.num_merges};
+    const Params params{.o = result.o.data(),
+                        .o_token_stride = std::int64_t{p_.heads} * kDimVo,
+                        .o_head_stride = kDimVo,
+                        .lse = result.lse.data(),
+                        .lse_token_stride = p_.heads,
+                        .lse_head_stride = 1,
+                        .work = &work,
+                        .group_begin = list.group_begin.data(),
+                        .items = list.items.data(),
+                        .merges = list.merges.data(),
+                        .kv_indices = indices_.data(),
+                        .partial_o = partial_o.data(),
+                        .partial_maximum = partial_maximum.data(),
+                        .partial_sum = partial_sum.data(),
+                        .lanes = shape.lanes,
+                        .num_heads = p_.heads,
+                        .heads_per_block = shape.heads_per_block,
+                        .tokens_per_block = shape.tokens_per_block,
+                        .head_blocks = shape.head_blocks,
+                        .causal = p_.causal ? 1 : 0,
+                        .scale_log2 = kScale * 1.44269504f,
+                        .v_scale = kValueScale};
+    const Instance* instance = find(DType::bf16);
+    EXPECT_TRUE(prepare(*instance).ok());
+    const auto encoder = tensor_map::encoder();
+    EXPECT_TRUE(encoder.ok());
+    const Status status =
+        launch(*instance, *encoder,
+               {.blocks = plan::latent_groups(latent, shape) * shape.lanes, .merge_blocks = 3},
+               {.q = q_.data(),
+                .q_tokens = static_cast<std::int64_t>(tokens()),
+                .q_token_stride = std::int64_t{p_.heads} * kQueryStride,
+                .q_head_stride = kQueryStride,
+                .k = cache_.data(),
+                .num_pages = num_pages_,
+                .k_page_stride = std::int64_t{kKeys} * kDimQk,
+                .k_token_stride = kDimQk},
+               params, nullptr);
+    EXPECT_TRUE(status.ok()) << status.text();
+    for (std::size_t i = rows() * kDimVo; i < result.o.size(); ++i) EXPECT_EQ(result.o[i], kNan);
+    EXPECT_TRUE(std::isnan(result.lse.back()));
+    return result;
+  }
+
+  void check(const Result& result) const {
+    double worst = 0;
+    double worst_lse = 0;
+    std::vector<double> logits;
+    std::vector<double> o(kDimVo);
+    for (std::size_t i = 0; i < p_.qo.size(); ++i)
+      for (std::int32_t t = 0; t < p_.qo[i]; ++t)
+        for (int h = 0; h < p_.heads; ++h) {
+          const std::size_t row =
+              static_cast<std::size_t>(qo_indptr_[i] + t) * static_cast<std::size_t>(p_.heads) +
+              static_cast<std::size_t>(h);
+          const std::int32_t keys = p_.causal ? p_.kv[i] - p_.qo[i] + t + 1 : p_.kv[i];
+          logits.clear();
+          double top = -std::numeric_limits<double>::infinity();
+          for (std::int32_t j = 0; j < keys; ++j) {
+            double dot = 0;
+            for (int d = 0; d < kDimQk; ++d)
+              dot += static_cast<double>(
+                         from_bf16(q_[row * kQueryStride + static_cast<std::size_t>(d)])) *
+                     from_bf16(*key(i, j, d));
+            logits.push_back(dot * kScale);
+            top = std::max(top, logits.back());
+          }
+          double sum = 0;
+          std::fill(o.begin(), o.end(), 0.0);
+          for (std::int32_t j = 0; j < keys; ++j) {
+            const double weight = std::exp(logits[static_cast<std::size_t>(j)] - top);
+            sum += weight;
+            for (std::size_t d = 0; d < kDimVo; ++d)
+              o[d] += weight * from_bf16(*key(i, j, static_cast<int>(d)));
+          }
+          if (keys <= 0) {
+            EXPECT_EQ(result.lse[row], -std::numeric_limits<float>::infinity()) << p_.name;
+          } else {
+            worst_lse = std::max(worst_lse, std::abs(result.lse[row] - (top + std::log(sum))));
+          }
+          for (std::size_t d = 0; d < kDimVo; ++d) {
+            const double want = keys <= 0 ? 0.0 : kValueScale * o[d] / sum;
+            const double error = std::abs(from_bf16(result.o[row * kDimVo + d]) - want);
+            worst = std::isnan(error) ? error : std::max(worst, error);
+          }
+          ASSERT_FALSE(std::isnan(worst))
+              << p_.name << ": request " << i << " token " << t << " head " << h;
+        }
+    EXPECT_LT(worst, 2e-2) << p_.name;
+    EXPECT_LT(worst_lse, 1e-3) << p_.name;
+  }
+
+ private:
+  static constexpr int kQueryStride = kDimQk + 8;
+  static constexpr float kScale = 0.05f;
+  static constexpr float kValueScale = 1.5f;
+
+  [[nodiscard]] std::size_t tokens() const { return static_cast<std::size_t>(qo_indptr_.back()); }
+  [[nodiscard]] std::size_t rows() const { return tokens() * static_cast<std::size_t>(p_.heads); }
+  [[nodiscard]] const std::uint16_t* key(std::size_t request, std::int32_t j, int d) const {
+    const std::int32_t page = indices_[static_cast<std::size_t>(kv_indptr_[request] + j / kKeys)];
+    return &cache_[static_cast<std::size_t>((std::int64_t{page} * kKeys + j % kKeys) * kDimQk + d)];
+  }
+  [[nodiscard]] std::uint16_t* key(std::size_t request, std::int32_t j, int d) {
+    return const_cast<std::uint16_t*>(std::as_const(*this).key(request, j, d));
+  }
+
+  Problem p_;
+  std::vector<std::int32_t> qo_indptr_{0};
+  std::vector<std::int32_t> kv_indptr_{0};
+  std::vector<std::int32_t> indices_;
+  std::vector<std::int32_t> last_;
+  std::int64_t num_pages_ = 0;
+  std::vector<std::uint16_t> cache_;
+  std::vector<std::uint16_t> q_;
+};
+
+std::vector<Problem> problems() {
+  return {
+      {.name = "one head block", .heads = 64, .qo = {1}, .kv = {64}, .workers = 1},
+      {.name = "lengths",
+       .heads = 16,
+       .qo = {1, 1, 1, 1, 1},
+       .kv = {0, 1, 63, 64, 65},
+       .workers = 2},
+      {.name = "long among tiny",
+       .heads = 16,
+       .qo = {1, 1, 1, 1},
+       .kv = {3, 700, 1, 5},
+       .workers = 5},
+      {.name = "two lanes, cut", .heads = 128, .qo = {1, 1}, .kv = {300, 129}, .workers = 6},
+      {.name = "two tokens", .heads = 128, .qo = {2, 2}, .kv = {200, 65}, .workers = 4},
+      {.name = "four tokens share a block",
+       .heads = 16,
+       .qo = {4, 3, 4},
+       .kv = {190, 66, 2},
+       .workers = 3},
+      {.name = "mixed", .heads = 20, .qo = {9, 1, 0, 2}, .kv = {70, 130, 64, 64}, .workers = 3},
+      {.name = "not causal", .heads = 96, .qo = {3}, .kv = {130}, .workers = 2, .causal = false},
+  };
+}
+
+class MlaDecode : public testing::TestWithParam<std::size_t> {};
+
+TEST_P(MlaDecode, MatchesDoublePrecision) {
+  Case one(problems()[GetParam()]);
+  const Result early = one.run({.delivery = emulated::Delivery::early, .seed = 0});
+  one.check(early);
+  const Result late = one.run({.delivery = emulated::Delivery::late, .seed = 3});
+  EXPECT_EQ(early.o, late.o) << "the order of threads and copies changes no bit";
+  EXPECT_EQ(std::memcmp(early.lse.data(), late.lse.data(), early.lse.size() * sizeof(float)), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, MlaDecode, testing::Range(std::size_t{0}, problems().size()),
+                         [](const testing::TestParamInfo<std::size_t>& at) {
+                           std::string name = problems()[at.param].name;
+                           std::erase_if(name, [](char c) { return c == ','; });
+                           std::replace(name.begin(), name.end(), ' ', '_');
+                           return name;
+                         });
+
+TEST(MlaDecode, AnyCutGivesTheSameRows) {
+  Problem p{.name = "any cut", .heads = 16, .qo = {1, 2}, .kv = {450, 330}};
+  for (int workers : {1, 2, 3, 7, 16}) {
+    p.workers = workers;
+    Case one(p);
+    const Result result = one.run({.delivery = emulated::Delivery::early, .seed = 0});
+    EXPECT_EQ(result.merges > 0, workers > 2);
+    one.check(result);
+  }
+}
+
+}  // namespace
+}  // namespace attune::kernels::mla_decode::sm90
