@@ -29,6 +29,10 @@ enum class BatchForm : std::uint8_t {
   draft_extend,   ///< catching a draft model up
 };
 
+/// A batch-invariant backend gives a prompt the same bits however it is cut into steps of form
+/// `extend`, as long as cuts and the first keys of windows lie at multiples of this many tokens.
+inline constexpr std::int64_t kPromptGranule = 64;
+
 [[nodiscard]] constexpr std::string_view name(BatchForm f) {
   switch (f) {
     case BatchForm::extend: return "extend";

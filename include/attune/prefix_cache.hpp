@@ -116,6 +116,7 @@ struct PrefixRow {
 
 struct MatchOptions {
   std::int64_t max_tokens = INT64_MAX;  ///< the longest useful hit
+  bool partial_page = false;            ///< also tokens at the beginning of a page
 };
 
 struct PrefixMatch {
@@ -125,8 +126,8 @@ struct PrefixMatch {
   std::vector<PrefixRow> rows{};  ///< by pool; one holder of each page is the caller's
   PrefixLock lock{};
   std::shared_ptr<const void> checkpoint{};  ///< as inserted, of exactly num_tokens tokens
-  /// That many tokens more lie at the beginning of these pages, one a pool, held for the caller
-  /// too. They belong to others: make_writable() before a token is added.
+  /// If asked for: that many tokens more lie at the beginning of these pages, one a pool, held too.
+  /// They belong to others: make_writable() before a token is added.
   std::int64_t partial_tokens = 0;
   std::vector<PageId> partial_pages{};
 };

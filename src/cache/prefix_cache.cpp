@@ -45,7 +45,7 @@ PrefixCache::~PrefixCache() = default;
 
 PrefixMatch PrefixCache::match(const CacheNamespace& space, std::span<const std::int32_t> tokens,
                                const MatchOptions& options) {
-  return tree_->match(space, tokens, options.max_tokens);
+  return tree_->match(space, tokens, options);
 }
 
 Result<PrefixInsertion> PrefixCache::insert(const CacheNamespace& space,

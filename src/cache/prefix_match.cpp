@@ -83,8 +83,9 @@ void PrefixTree::use(Node& node, std::int64_t priority) {
   }
 }
 
-PrefixMatch PrefixTree::match(const CacheNamespace& space, Tokens tokens, std::int64_t max_tokens) {
-  const auto length = std::clamp<std::int64_t>(max_tokens, 0, std::ssize(tokens));
+PrefixMatch PrefixTree::match(const CacheNamespace& space, Tokens tokens,
+                              const MatchOptions& options) {
+  const auto length = std::clamp<std::int64_t>(options.max_tokens, 0, std::ssize(tokens));
   ++metrics_.lookups;
   metrics_.lookup_tokens += std::ssize(tokens);
   PrefixMatch match;
@@ -108,7 +109,7 @@ PrefixMatch PrefixTree::match(const CacheNamespace& space, Tokens tokens, std::i
     match.lock = lock(node);
     end.node = &node;
   }
-  if (match.num_tokens == end.matched)
+  if (options.partial_page && match.num_tokens == end.matched)
     match_partial(end, wanted.subspan(static_cast<std::size_t>(end.matched)), match);
   if (match.num_tokens + match.partial_tokens > 0) ++metrics_.hits;
   metrics_.hit_tokens += match.num_tokens + match.partial_tokens;

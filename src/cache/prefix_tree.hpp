@@ -32,7 +32,7 @@ class PrefixTree {
 
   using Tokens = std::span<const std::int32_t>;
 
-  PrefixMatch match(const CacheNamespace& space, Tokens tokens, std::int64_t max_tokens);
+  PrefixMatch match(const CacheNamespace& space, Tokens tokens, const MatchOptions& options);
   Result<PrefixInsertion> insert(const CacheNamespace& space, Tokens tokens,
                                  std::span<const RowView> rows, const InsertOptions& options);
   std::int64_t evict(std::size_t pool, std::int64_t pages);

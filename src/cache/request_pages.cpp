@@ -39,9 +39,16 @@ void RequestPages::clear(PagePool& pool) {
   first_position_ = 0;
 }
 
-void RequestPages::adopt(std::span<const PageId> pages) {
+void RequestPages::adopt(std::span<const PageId> pages, std::int64_t first_position) {
   require(pages_.empty() && first_position_ == 0, "only an empty row adopts pages");
   pages_.assign(pages.begin(), pages.end());
+  first_position_ = first_position;
+}
+
+void RequestPages::exchange(PagePool& pool, std::size_t index, PageId page) {
+  require(pool.retain({&page, 1}).ok() && pool.release({&pages_[index], 1}).ok(),
+          "both pages are held");
+  pages_[index] = page;
 }
 
 std::int64_t RequestPages::slot(std::int64_t position, std::int32_t page_size) const {

@@ -28,8 +28,12 @@ class RequestPages {
   /// Returns every page; the row is as new.
   void clear(PagePool& pool);
 
-  /// Starts the row with pages that are already filled and already retained for it.
-  void adopt(std::span<const PageId> pages);
+  /// Starts the row with pages that are already filled and already retained for it; the first holds
+  /// the token at `first_position`.
+  void adopt(std::span<const PageId> pages, std::int64_t first_position = 0);
+
+  /// Takes `page`, which somebody else holds and which holds the same keys, in place of its own.
+  void exchange(PagePool& pool, std::size_t index, PageId page);
 
   /// Position of the first key of the first page: a multiple of the page size.
   [[nodiscard]] std::int64_t first_position() const { return first_position_; }

@@ -17,8 +17,8 @@ BatchForm form_of(StepPart part) {
 
 /// The first of a row's tokens whose logits are wanted: of a verification, the newest known one.
 std::int64_t first_wanted(const ScheduledRow& row) {
-  if (row.request->wants_all_rows()) return 0;
-  return row.completes() ? row.count - 1 : row.count;
+  const std::int64_t last = row.completes() ? row.count - 1 : row.count;
+  return std::clamp<std::int64_t>(row.request->first_wanted() - row.request->computed, 0, last);
 }
 
 std::int32_t token_of(const ScheduledRow& row, std::int64_t i) {

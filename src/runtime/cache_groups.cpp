@@ -6,7 +6,8 @@
 
 namespace attune::runtime {
 
-std::vector<CacheGroup> cache_groups(std::span<const model::AttentionGroup> groups) {
+std::vector<CacheGroup> cache_groups(std::span<const model::AttentionGroup> groups,
+                                     std::int64_t granule) {
   std::vector<CacheGroup> found;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const AttentionSpec& spec = groups[g].spec;
@@ -19,7 +20,7 @@ std::vector<CacheGroup> cache_groups(std::span<const model::AttentionGroup> grou
              c.rule.attention_chunk == rule.attention_chunk;
     });
     if (same == found.end()) {
-      found.push_back({.rule = rule, .attention_groups = {}, .layers = {}});
+      found.push_back({.rule = rule, .attention_groups = {}, .layers = {}, .granule = granule});
       same = found.end() - 1;
     }
     same->attention_groups.push_back(static_cast<int>(g));
@@ -37,7 +38,8 @@ std::int64_t max_pages_per_request(const CacheGroup& group, std::int64_t max_len
     const std::int64_t window =
         group.rule.window_left >= 0 ? group.rule.window_left : group.rule.attention_chunk - 1;
     // The first needed key may be the last of its page, the last new one the first of its own.
-    tokens = std::min(tokens, window + max_step + page_size - 1);
+    tokens =
+        std::min(tokens, window + max_step + std::max<std::int64_t>(page_size, group.granule) - 1);
   }
   return base::ceil_div<std::int64_t>(tokens, page_size);
 }

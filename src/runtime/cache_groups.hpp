@@ -17,13 +17,20 @@ struct CacheGroup {
   attention::MaskRule rule;
   std::vector<int> attention_groups;  ///< indices into Model::groups()
   std::vector<int> layers;
+  /// The first page that a request keeps of a window begins at a multiple of this.
+  std::int64_t granule = 1;
 
+  /// Keys before this position are not needed once every later query sits at `next` or beyond.
+  [[nodiscard]] std::int64_t first_kept(std::int64_t next) const {
+    return attention::first_needed_key(rule, next) / granule * granule;
+  }
   /// Keys are forgotten as the request grows.
   [[nodiscard]] bool bounded() const { return rule.window_left >= 0 || rule.attention_chunk > 0; }
 };
 
 /// Groups of softmax layers with a cache, full attention first where there is any.
-[[nodiscard]] std::vector<CacheGroup> cache_groups(std::span<const model::AttentionGroup> groups);
+[[nodiscard]] std::vector<CacheGroup> cache_groups(std::span<const model::AttentionGroup> groups,
+                                                   std::int64_t granule = 1);
 
 /// The most pages one request ever holds in `group`: those of `max_len` tokens, or of a window and
 /// one step of at most `max_step` tokens.

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -56,6 +57,13 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
+void align_steps(EngineOptions& options, const model::ModelConfig& config, std::int32_t page_size) {
+  const bool keeps_states = options.prefix.enabled && !config.linear.empty();
+  if (!options.scheduler.batch_invariant && !keeps_states) return;
+  options.scheduler.granule = std::lcm(kPromptGranule, std::int64_t{page_size});
+  options.scheduler.chunk_size = std::max(options.scheduler.chunk_size, options.scheduler.granule);
+}
+
 model::ModelOptions model_options(const EngineOptions& options) {
   const std::int64_t rows = max_step_tokens(options);
   return {
@@ -77,7 +85,18 @@ Result<std::unique_ptr<Engine>> Engine::make(model::Model& model, model::Ops& op
   if (Status s = engine->allocate_cache(); !s.ok()) return s;
   if (Status s = engine->allocate_states(); !s.ok()) return s;
   if (Status s = engine->allocate_workspaces(); !s.ok()) return s;
-  engine->scheduler_.emplace(options.scheduler, engine->cache_groups_, engine->pools_);
+  if (options.prefix.enabled) {
+    const PrefixSharing::Setup setup{
+        .options = options.prefix,
+        .granule = options.scheduler.granule,
+        .batch_invariant = options.scheduler.batch_invariant,
+        .state_bytes = engine->states_ ? engine->states_->bytes_per_slot() : 0};
+    auto sharing = PrefixSharing::make(setup, engine->cache_groups_, engine->pools_);
+    if (!sharing.ok()) return sharing.status();
+    engine->sharing_ = std::move(*sharing);
+  }
+  engine->scheduler_.emplace(options.scheduler, engine->cache_groups_, engine->pools_,
+                             engine->sharing_.get());
   const model::ModelOptions rows = model_options(options);
   engine->logits_.resize(static_cast<std::size_t>(rows.max_logit_rows) *
                          static_cast<std::size_t>(model.config().vocab_size));
@@ -87,7 +106,7 @@ Result<std::unique_ptr<Engine>> Engine::make(model::Model& model, model::Ops& op
 }
 
 Status Engine::allocate_cache() {
-  cache_groups_ = cache_groups(backends_.attention);
+  cache_groups_ = cache_groups(backends_.attention, options_.scheduler.granule);
   cache_group_of_.assign(backends_.attention.size(), -1);
   const std::int32_t page_size = backends_.page_size;
   const std::int64_t context_pages =
@@ -100,9 +119,10 @@ Status Engine::allocate_cache() {
     const CacheGroup& group = cache_groups_[c];
     const std::int64_t per_request = max_pages_per_request(group, options_.context_limit,
                                                            max_request_tokens(options_), page_size);
+    // Of a window, as much again for prefixes that nobody uses now.
+    const std::int64_t rows = options_.scheduler.max_batch * (options_.prefix.enabled ? 2 : 1);
     const std::int64_t pages =
-        group.bounded() ? std::min(pool_pages, per_request * options_.scheduler.max_batch)
-                        : pool_pages;
+        group.bounded() ? std::min(pool_pages, per_request * rows) : pool_pages;
     pools_.emplace_back(static_cast<std::int32_t>(pages), page_size);
     for (int g : group.attention_groups) {
       cache_group_of_[static_cast<std::size_t>(g)] = static_cast<int>(c);
@@ -293,11 +313,26 @@ Status Engine::assign_states(std::span<const ScheduledRow> rows) {
   for (auto& [id, request] : requests_)
     if (request->computed == 0) release_state(*request);  // waiting, or preempted: it starts over
   for (const ScheduledRow& row : rows) {
-    if (row.request->state_slot >= 0) continue;
-    const Result<std::int32_t> slot = states_->allocate();
-    if (!slot.ok()) return slot.status();
-    row.request->state_slot = *slot;
+    if (row.request->state_slot < 0) {
+      const Result<std::int32_t> slot = states_->allocate();
+      if (!slot.ok()) return slot.status();
+      row.request->state_slot = *slot;
+    }
+    if (Status s = resume_state(*row.request); !s.ok()) return s;
   }
+  return {};
+}
+
+Status Engine::resume_state(Request& request) {
+  const auto state = std::static_pointer_cast<const cache::StateSnapshot>(
+      std::exchange(request.prefix.state, nullptr));
+  return state == nullptr ? Status{} : states_->restore(request.state_slot, *state);
+}
+
+Status Engine::keep_state(Request& request) {
+  Result<cache::StateSnapshot> state = states_->snapshot(request.state_slot);
+  if (!state.ok()) return state.status();
+  request.prefix.state = std::make_shared<const cache::StateSnapshot>(std::move(*state));
   return {};
 }
 
@@ -373,6 +408,9 @@ Result<std::vector<Event>> Engine::step() {
     if (request.options.want_logits)
       request.logits.insert(request.logits.end(), mine.begin(), mine.end());
     if (rows[i].part() != StepPart::prefill) decode_rows += rows[i].num_rows();
+    if (rows[i].checkpoint)
+      if (Status s = keep_state(request); !s.ok()) return s;
+    scheduler_->share(rows[i]);
     if (!rows[i].completes())
       scheduler_->advance(rows[i]);
     else if (Status s = complete(
@@ -479,6 +517,7 @@ Request Engine::take(RequestId id) {
 EngineStatistics Engine::statistics() const {
   EngineStatistics statistics = statistics_;
   statistics.num_preemptions = scheduler_->num_preemptions();
+  statistics.cached_tokens = scheduler_->num_cached_tokens();
   return statistics;
 }
 

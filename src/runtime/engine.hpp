@@ -27,6 +27,7 @@
 #include "runtime/backend_set.hpp"
 #include "runtime/batch_builder.hpp"
 #include "runtime/cache_groups.hpp"
+#include "runtime/prefix_sharing.hpp"
 #include "runtime/request.hpp"
 #include "runtime/sampler.hpp"
 #include "runtime/scheduler.hpp"
@@ -37,6 +38,7 @@ struct EngineOptions {
   std::int64_t context_limit = 0;  ///< tokens of the longest request
   std::int64_t pool_tokens = 0;    ///< of the full-attention pool; 0 = one request of context_limit
   SchedulerOptions scheduler;
+  PrefixOptions prefix{};
   SpeculationOptions speculation{};
   bool keep_logits = false;    ///< requests may ask for the logits of every position
   bool score_prompts = false;  ///< requests may ask for the log-probability of every token
@@ -56,13 +58,18 @@ struct EngineStatistics {
   double decode_seconds = 0;
   std::int64_t num_steps = 0;
   std::int64_t num_preemptions = 0;
-  std::int64_t num_decodes = 0;  ///< requests that decoded or verified, summed over steps
-  std::int64_t num_drafts = 0;   ///< guesses verified
+  std::int64_t cached_tokens = 0;  ///< of prompts, found in the prefix cache
+  std::int64_t num_decodes = 0;    ///< requests that decoded or verified, summed over steps
+  std::int64_t num_drafts = 0;     ///< guesses verified
   std::int64_t num_accepted_drafts = 0;
   std::int64_t kv_bytes = 0;
   std::int64_t state_bytes = 0;
   std::int64_t workspace_bytes = 0;
 };
+
+/// Where steps of prompts may end: anywhere, or, where bits or recurrent states depend on it, at
+/// multiples that kernels and pages have in common. To be called before model_options().
+void align_steps(EngineOptions& options, const model::ModelConfig& config, std::int32_t page_size);
 
 /// Rows that a model must be made for, so that an engine with these options can use it.
 [[nodiscard]] model::ModelOptions model_options(const EngineOptions& options);
@@ -99,6 +106,10 @@ class Engine {
   /// Pages held of each pool, for tests and statistics.
   [[nodiscard]] std::span<const PagePool> pools() const { return pools_; }
   [[nodiscard]] const cache::KvStorage& kv() const { return *kv_; }
+  /// None where options().prefix is not enabled.
+  [[nodiscard]] const PrefixCache* prefix_cache() const {
+    return sharing_ ? &sharing_->cache() : nullptr;
+  }
 
  private:
   Engine(model::Model& model, model::Ops& ops, BackendSet backends, const EngineOptions& options)
@@ -119,6 +130,9 @@ class Engine {
   /// theirs.
   Status assign_states(std::span<const ScheduledRow> rows);
   void release_state(Request& request);
+  /// The states of a request that starts from a cached prefix; those that it leaves to others.
+  Status resume_state(Request& request);
+  Status keep_state(Request& request);
   /// Guesses for the requests that generate.
   void propose();
   Status plan_step();
@@ -146,6 +160,7 @@ class Engine {
       device_slots_;  ///< by cache group: slot_mapping, where memory is not the host's
   std::optional<cache::StatePool> states_;  ///< of linear layers; none without them
   std::span<const model::LayerKvScales> kv_scales_;
+  std::unique_ptr<PrefixSharing> sharing_;
   std::optional<Scheduler> scheduler_;
   std::vector<std::array<PlanSlot, kStepParts>> plans_;  ///< by attention group, then part
 

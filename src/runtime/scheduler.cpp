@@ -7,10 +7,11 @@
 namespace attune::runtime {
 
 Scheduler::Scheduler(const SchedulerOptions& options, std::span<const CacheGroup> groups,
-                     std::span<PagePool> pools)
-    : options_(options), groups_(groups), pools_(pools) {
+                     std::span<PagePool> pools, PrefixSharing* sharing)
+    : options_(options), groups_(groups), pools_(pools), sharing_(sharing) {
   require(groups.size() == pools.size(), "one page pool a cache group");
-  require(options.chunk_size >= 1 && options.max_batch >= 1, "a step with room for a token");
+  require(options.chunk_size >= options.granule && options.granule >= 1 && options.max_batch >= 1,
+          "a step with room for a token");
 }
 
 void Scheduler::submit(Request& request) {
@@ -23,6 +24,7 @@ Status Scheduler::hold_pages(Request& request, std::int64_t end) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const std::int64_t missing = request.pages[g].pages_missing(end, pools_[g].page_size());
     if (missing <= pools_[g].num_free()) continue;
+    if (sharing_ != nullptr && sharing_->make_room(g, missing)) continue;
     return {StatusCode::out_of_pages,
             "request " + std::to_string(static_cast<std::int64_t>(request.id)) + " needs " +
                 std::to_string(missing) + " more pages of " +
@@ -36,19 +38,44 @@ Status Scheduler::hold_pages(Request& request, std::int64_t end) {
 }
 
 void Scheduler::release_pages(Request& request) {
+  PrefixSharing::forget(request);
   for (std::size_t g = 0; g < groups_.size(); ++g) request.pages[g].clear(pools_[g]);
+}
+
+void Scheduler::start_over(Request& request) {
+  release_pages(request);
+  request.computed = 0;
 }
 
 void Scheduler::preempt_youngest() {
   Request* victim = running_.back();
   running_.pop_back();
-  release_pages(*victim);
-  victim->computed = 0;
+  if (sharing_ != nullptr) sharing_->insert(*victim, victim->computed);
+  start_over(*victim);
   victim->drafts.clear();
   victim->logits.clear();
   victim->scores.clear();
   waiting_.push_front(victim);
   ++num_preemptions_;
+}
+
+bool Scheduler::decodes(const Request& request) const {
+  return options_.batch_invariant ? request.computed >= request.prompt_len : request.decoding();
+}
+
+ScheduledRow Scheduler::next_row(Request& request, std::int64_t budget) const {
+  ScheduledRow row{.request = &request, .count = 1, .decode = decodes(request)};
+  if (row.decode) return row;
+  const std::int64_t all = options_.batch_invariant ? request.prompt_len : request.num_tokens();
+  std::int64_t end = std::min(all, request.computed + budget);
+  if (end < all) end = std::max(end / options_.granule * options_.granule, request.computed);
+  if (sharing_ != nullptr) {
+    const std::int64_t stop = sharing_->checkpoint_before(request, end);
+    row.checkpoint = stop > 0;
+    if (stop > 0) end = stop;
+  }
+  row.count = end - request.computed;
+  return row;
 }
 
 bool Scheduler::make_room(ScheduledRow& row) {
@@ -79,17 +106,15 @@ std::vector<ScheduledRow> Scheduler::schedule() {
   for (const bool decode : {true, false}) {
     for (std::size_t i = 0; i < running_.size(); ++i) {
       Request& request = *running_[i];
-      const bool generates = request.decoding() || !request.drafts.empty();
+      const bool generates = decodes(request) || !request.drafts.empty();
       if (request.finished() || generates != decode) continue;
-      const std::int64_t left = request.num_tokens() - request.computed;
-      const std::int64_t count = decode ? left : std::min(left, budget);
-      if (count == 0) continue;
-      ScheduledRow row{.request = &request,
-                       .count = count,
-                       .decode = request.decoding(),
-                       .drafts = static_cast<std::int64_t>(request.drafts.size())};
-      if (!make_room(row)) continue;
-      if (!decode) budget -= count;
+      ScheduledRow row = next_row(request, budget);
+      if (!request.drafts.empty()) {
+        row.count = request.num_tokens() - request.computed;
+        row.drafts = static_cast<std::int64_t>(request.drafts.size());
+      }
+      if (row.count == 0 || !make_room(row)) continue;
+      if (!decode) budget -= row.count;
       rows.push_back(row);
     }
   }
@@ -107,10 +132,13 @@ std::vector<ScheduledRow> Scheduler::schedule() {
 void Scheduler::admit(std::int64_t& budget, std::vector<ScheduledRow>& rows) {
   while (budget > 0 && !waiting_.empty() && num_running() < options_.max_batch) {
     Request& request = *waiting_.front();
-    const std::int64_t count = std::min(request.num_tokens() - request.computed, budget);
-    const Status held = hold_pages(request, request.computed + count);
-    if (!held.ok()) {
-      if (!running_.empty()) return;  // wait for pages
+    if (sharing_ != nullptr) sharing_->match(request);
+    const ScheduledRow row = next_row(request, budget);
+    const bool waits = row.count == 0 || waits_for(request, rows);
+    const Status held = waits ? Status{} : hold_pages(request, request.computed + row.count);
+    if (waits || !held.ok()) {
+      start_over(request);
+      if (waits || !running_.empty()) return;  // wait for room in a step, a neighbour, or pages
       waiting_.pop_front();
       request.finish_reason = FinishReason::failed;
       request.failure = held;
@@ -118,10 +146,33 @@ void Scheduler::admit(std::int64_t& budget, std::vector<ScheduledRow>& rows) {
     }
     waiting_.pop_front();
     running_.push_back(&request);
-    const ScheduledRow row{.request = &request, .count = count, .decode = request.decoding()};
+    if (request.num_generated() == 0) {
+      request.prefix.cached_tokens = request.computed;
+      num_cached_tokens_ += request.computed;
+    }
     rows.push_back(row);
-    budget -= count;
+    budget -= row.count;
   }
+}
+
+bool Scheduler::waits_for(const Request& request, std::span<const ScheduledRow> rows) const {
+  if (sharing_ == nullptr) return false;
+  const std::int64_t left = request.num_tokens() - request.computed;
+  return std::ranges::any_of(rows, [&](const ScheduledRow& row) {
+    if (row.part() != StepPart::prefill || row.request->options.space != request.options.space)
+      return false;
+    const auto computed = row.request->tokens.begin() + row.request->computed + row.count;
+    const auto [mine, theirs] = std::mismatch(request.tokens.begin(), request.tokens.end(),
+                                              row.request->tokens.begin(), computed);
+    const std::int64_t common =
+        std::min<std::int64_t>(mine - request.tokens.begin(), request.first_wanted());
+    return sharing_->usable_after(common) - request.computed > left / 2;
+  });
+}
+
+void Scheduler::share(const ScheduledRow& row) {
+  if (sharing_ != nullptr && row.part() == StepPart::prefill)
+    sharing_->insert(*row.request, row.request->computed + row.count);
 }
 
 void Scheduler::advance(const ScheduledRow& row, std::int64_t kept) {
@@ -130,15 +181,16 @@ void Scheduler::advance(const ScheduledRow& row, std::int64_t kept) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (row.drafts > 0) request.pages[g].truncate(pools_[g], request.computed);
     if (!groups_[g].bounded()) continue;
-    request.pages[g].drop_before(pools_[g],
-                                 attention::first_needed_key(groups_[g].rule, request.computed));
+    request.pages[g].drop_before(pools_[g], groups_[g].first_kept(request.computed));
   }
 }
 
 void Scheduler::remove(Request& request) {
   std::erase(running_, &request);
   std::erase(waiting_, &request);
-  if (request.pages.size() == groups_.size()) release_pages(request);
+  if (request.pages.size() != groups_.size()) return;
+  if (sharing_ != nullptr) sharing_->insert(request, request.computed);
+  release_pages(request);
 }
 
 }  // namespace attune::runtime

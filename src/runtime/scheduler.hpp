@@ -3,8 +3,9 @@
 //
 // Requests join and leave between steps. Running requests decode one token each; what is left of
 // the step's budget goes to prompts, in order of arrival, in chunks. When pages run out, the
-// youngest running request gives all of its pages back and starts over later: the oldest always
-// makes progress. Guesses at a request's next tokens ride along where pages are free for them.
+// cached prefixes that nobody uses go first; then the youngest running request gives all of its
+// pages back and starts over later: the oldest always makes progress. Guesses at a request's next
+// tokens ride along where pages are free for them.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include <attune/status.hpp>
 
 #include "runtime/cache_groups.hpp"
+#include "runtime/prefix_sharing.hpp"
 #include "runtime/request.hpp"
 
 namespace attune::runtime {
@@ -24,6 +26,11 @@ namespace attune::runtime {
 struct SchedulerOptions {
   std::int64_t chunk_size = 512;  ///< prompt tokens a step
   std::int64_t max_batch = 16;    ///< requests that run at once
+  /// Steps of a prompt end at multiples of this, or with the prompt; chunk_size holds one at least.
+  std::int64_t granule = 1;
+  /// A token has the same bits whatever was cached, preempted or scheduled beside it: prompts are
+  /// computed as prompts to their last token, generated tokens one by one, also once again.
+  bool batch_invariant = false;
 };
 
 /// What a step does with a request. Rows of one part stand together, in this order.
@@ -40,6 +47,7 @@ struct ScheduledRow {
   std::int64_t count = 0;
   bool decode = false;
   std::int64_t drafts = 0;  ///< leading ones of Request::drafts
+  bool checkpoint = false;  ///< the recurrent states after this step are wanted
 
   [[nodiscard]] StepPart part() const {
     if (drafts > 0) return StepPart::verify;
@@ -55,15 +63,18 @@ struct ScheduledRow {
 
 class Scheduler {
  public:
-  /// One pool a cache group. Both outlive the scheduler, as do submitted requests.
+  /// One pool a cache group. All outlive the scheduler, as do submitted requests.
   Scheduler(const SchedulerOptions& options, std::span<const CacheGroup> groups,
-            std::span<PagePool> pools);
+            std::span<PagePool> pools, PrefixSharing* sharing = nullptr);
 
   void submit(Request& request);
 
   /// Chooses the next step's rows, part by part, and holds pages for them. Empty when nothing is
   /// left to do. A request that cannot ever run is marked failed with out_of_pages.
   [[nodiscard]] std::vector<ScheduledRow> schedule();
+
+  /// After the step, before advance(): what it computed of a prompt is offered to others.
+  void share(const ScheduledRow& row);
 
   /// After the step: `row.count` more tokens are in the cache, and of its drafts the first `kept`.
   /// Pages behind a window and those of the other drafts are returned.
@@ -80,8 +91,16 @@ class Scheduler {
     return static_cast<std::int64_t>(waiting_.size());
   }
   [[nodiscard]] std::int64_t num_preemptions() const { return num_preemptions_; }
+  /// Of prompts, which nobody had to compute.
+  [[nodiscard]] std::int64_t num_cached_tokens() const { return num_cached_tokens_; }
 
  private:
+  [[nodiscard]] bool decodes(const Request& request) const;
+  /// The request's next tokens within `budget`, none if they do not reach a multiple of the
+  /// granule.
+  [[nodiscard]] ScheduledRow next_row(Request& request, std::int64_t budget) const;
+  /// Most of what the request needs is being computed by one of `rows`.
+  [[nodiscard]] bool waits_for(const Request& request, std::span<const ScheduledRow> rows) const;
   Status hold_pages(Request& request, std::int64_t end);
   void release_pages(Request& request);
   void preempt_youngest();
@@ -89,13 +108,16 @@ class Scheduler {
   /// they lack pages.
   bool make_room(ScheduledRow& row);
   void admit(std::int64_t& budget, std::vector<ScheduledRow>& rows);
+  void start_over(Request& request);
 
   SchedulerOptions options_;
   std::span<const CacheGroup> groups_;
   std::span<PagePool> pools_;
+  PrefixSharing* sharing_;
   std::deque<Request*> waiting_;
   std::vector<Request*> running_;  ///< oldest first
   std::int64_t num_preemptions_ = 0;
+  std::int64_t num_cached_tokens_ = 0;
 };
 
 }  // namespace attune::runtime

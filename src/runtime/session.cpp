@@ -40,6 +40,7 @@ Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
   const model::ModelConfig& config = session->checkpoint_.config;
   EngineOptions engine = options.engine;
   if (engine.context_limit == 0) engine.context_limit = config.context_length;
+  engine.scheduler.batch_invariant = options.batch_invariant;
 
   auto threads = device::ThreadPool::make({.num_threads = options.num_threads});
   if (!threads.ok()) return threads.status();
@@ -57,6 +58,7 @@ Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
   const bool calibrate = needs_calibration(*backends);
   const std::vector<std::int32_t> calibration =
       calibrate ? calibration_tokens(options, config) : std::vector<std::int32_t>{};
+  align_steps(engine, config, backends->page_size);
   model::ModelOptions bounds = model_options(engine);
   bounds.max_tokens = std::max(bounds.max_tokens, static_cast<std::int64_t>(calibration.size()));
   auto model = model::Model::make(config, backends->attention, *session->checkpoint_.weights,

@@ -191,7 +191,7 @@ TEST_F(PrefixCacheTest, SmallestPriorityGoesFirst) {
 TEST_F(PrefixCacheTest, APartialPageIsFoundAndCopiedBeforeItIsWritten) {
   const std::vector<PageId> row = add(range(0, 7), {.keep_partial_page = true});
   EXPECT_EQ(pool_.num_held(), 2);
-  PrefixMatch match = cache_->match({}, Tokens{0, 1, 2, 3, 4, 5, 99, 98});
+  PrefixMatch match = cache_->match({}, Tokens{0, 1, 2, 3, 4, 5, 99, 98}, {.partial_page = true});
   EXPECT_EQ(match.num_tokens, 4);
   EXPECT_EQ(match.partial_tokens, 2) << "the third token differs";
   EXPECT_THAT(match.partial_pages, ElementsAre(row[1]));
@@ -210,10 +210,10 @@ TEST_F(PrefixCacheTest, APartialPageIsFoundAndCopiedBeforeItIsWritten) {
   add(range(0, 8));
   EXPECT_EQ(cache_->metrics().nodes, 2) << "replaced by the full page";
   // A full page's beginning serves as well, and so does that of a longer node.
-  match = cache_->match({}, Tokens{0, 1, 2, 3, 4, 77});
+  match = cache_->match({}, Tokens{0, 1, 2, 3, 4, 77}, {.partial_page = true});
   EXPECT_EQ(match.partial_tokens, 1);
   release(match);
-  match = cache_->match({}, Tokens{0, 1, 55});
+  match = cache_->match({}, Tokens{0, 1, 55}, {.partial_page = true});
   EXPECT_EQ(match.num_tokens, 0);
   EXPECT_EQ(match.partial_tokens, 2);
   release(match);

@@ -176,7 +176,9 @@ class PrefixMachine {
     const CacheNamespace space{.adapter = key[0], .salt = {}};
     const std::size_t most = tokens.size() - std::min<std::size_t>(tokens.size(), next_(2));
 
-    PrefixMatch match = cache_->match(space, tokens, {.max_tokens = static_cast<int>(most)});
+    PrefixMatch match =
+        cache_->match(space, tokens,
+                      {.max_tokens = static_cast<int>(most), .partial_page = setup_.partial_pages});
     const auto hit = static_cast<std::size_t>(match.num_tokens);
     std::size_t expected = round(most);
     while (expected > 0 && !usable(key, expected)) expected -= unit();

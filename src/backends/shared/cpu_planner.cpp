@@ -27,6 +27,8 @@ constexpr std::int64_t kMinBlockRows = 48;
 /// What fetching or packing a key costs, in rows that multiply it.
 constexpr double kReadingRows = 8.0;
 
+static_assert(kPromptGranule % dense::kKeyTile == 0, "rows meet their keys in the same tiles");
+
 /// Heads of one KV head that fit a block, and how many blocks hold them all.
 struct HeadBlocks {
   std::int64_t heads;
@@ -190,7 +192,9 @@ std::vector<Block> make_blocks(const Setup& setup, const BatchView& batch,
   for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
     const std::int64_t first_token = batch.qo_indptr[static_cast<std::size_t>(i)];
     const std::int64_t qo_len = batch.qo_len(i);
-    if (decodes(spec, qo_len)) {
+    // The last token of a prompt gets the bits that it would get among the others.
+    const bool of_prompt = setup.batch_invariant && batch.form == BatchForm::extend;
+    if (decodes(spec, qo_len) && !of_prompt) {
       for (std::int64_t kv_head = 0; kv_head < spec.num_kv_heads; kv_head += decode_heads) {
         const std::int64_t count = std::min(decode_heads, spec.num_kv_heads - kv_head);
         add({.item = {.request = i,
@@ -239,9 +243,10 @@ std::int64_t make_items(const Setup& setup, const BatchView& batch, CpuPlan& pla
     const dense::Item& whole = block.item;
     const std::int64_t rows = whole.num_tokens * whole.num_heads;
     // A request of several blocks gives every thread work already; unsplit, its bits do not depend
-    // on how many blocks there are.
+    // on how many blocks there are, nor a prompt's on how it is cut into steps.
     const bool may_split =
-        !setup.batch_invariant || batch.qo_len(whole.request) == whole.num_tokens;
+        !setup.batch_invariant ||
+        (batch.form != BatchForm::extend && batch.qo_len(whole.request) == whole.num_tokens);
     const KeyRange range{whole.kv_begin, whole.kv_end};
     const plan::KvSplit split = may_split ? plan::split_kv(policy, range, block.cost, total)
                                           : plan::KvSplit{.range = range};

@@ -14,6 +14,7 @@
 #include "base/math.hpp"
 #include "kernels/linear/convolution.hpp"
 #include "kernels/linear/params.hpp"
+#include "kernels/linear/policy.hpp"
 #include "kernels/linear/reference.hpp"
 #include "kernels/linear/table.hpp"
 
@@ -28,6 +29,7 @@ constexpr std::int64_t kScratchAlignment =
     64;  // floats: a thread's scratch begins on pages of its own lines
 constexpr int kConvolutionChannels = 256;  // channels of one short_conv item
 constexpr int kItemsPerThread = 8;
+static_assert(kPromptGranule % linear::kChunk == 0, "a prompt's chunks begin at the same tokens");
 
 struct LinearPlan final : Plan {
   std::vector<Item> items;     ///< (request, heads) or (request, channels), longest first

@@ -354,20 +354,20 @@ struct Body : Prepare<S> {
     return p.state + item.slot * p.state_slot + static_cast<std::int64_t>(h) * p.dv * p.dk;
   }
 
-  /// Heads [first_head, first_head + num_heads), which share a key head.
-  static void chunked(const Params& p, const Item& item, int first_head, int num_heads,
-                      const Scratch& s) {
+  /// The item's first `num_tokens`, for heads [first_head, first_head + num_heads), which share a
+  /// key head. The convolutions have begun.
+  static void chunked(const Params& p, const Item& item, std::int64_t num_tokens, int first_head,
+                      int num_heads, const Scratch& s) {
     const int dk = padded(p.dk);
     const int dv = padded(p.dv);
     const std::int64_t state_floats = static_cast<std::int64_t>(dk) * dv;
-    begin_convolutions(p, item, first_head, num_heads, s);
     for (std::int64_t at = 0; at < num_heads * state_floats; at += kWidth)
       S::store(s.state + at, S::zero());
     for (int n = 0; n < num_heads; ++n)
       transpose(state_of(p, item, first_head + n), p.dv, p.dk, p.dk, s.state + n * state_floats,
                 dv);
-    for (std::int64_t first = 0; first < item.num_tokens; first += kChunk) {
-      const std::int64_t left = item.num_tokens - first;
+    for (std::int64_t first = 0; first < num_tokens; first += kChunk) {
+      const std::int64_t left = num_tokens - first;
       const int count = left < kChunk ? static_cast<int>(left) : kChunk;
       const int rows = (count + kBlock - 1) / kBlock * kBlock;
       const std::int64_t token = item.first_token + first;
@@ -396,14 +396,13 @@ struct Body : Prepare<S> {
 
   // ---- the recurrent form -------------------------------------------------------------------
 
-  /// One token after the other, straight on the state rows in memory: what decode is bound by is
-  /// reading and writing them once.
-  static void recurrent(const Params& p, const Item& item, int first_head, int num_heads,
-                        const Scratch& s) {
+  /// One token after the other from the item's token `first` on, straight on the state rows in
+  /// memory: what decode is bound by is reading and writing them once.
+  static void recurrent(const Params& p, const Item& item, std::int64_t first, int first_head,
+                        int num_heads, const Scratch& s) {
     const int dk = padded(p.dk);
     const int kh = first_head / (p.num_v_heads / p.num_k_heads);
-    begin_convolutions(p, item, first_head, num_heads, s);
-    for (std::int64_t t = 0; t < item.num_tokens; ++t) {
+    for (std::int64_t t = first; t < item.num_tokens; ++t) {
       const std::int64_t token = item.first_token + t;
       Base::prepare_rows(p, p.q, p.q_channel, kh, p.dk, token, 1, 1, s.q_conv, s.q);
       Base::prepare_rows(p, p.k, p.k_channel, kh, p.dk, token, 1, 1, s.k_conv, s.k);
@@ -467,15 +466,16 @@ struct Body : Prepare<S> {
     lay_out(p, scratch, &s);
     const int ratio = p.num_v_heads / p.num_k_heads;
     const int end = item.first_head + item.num_heads;
+    // A request cut at a multiple of kChunk is computed in the same forms, to the same bits.
+    const std::int64_t rest = item.num_tokens % kChunk;
+    const std::int64_t parallel = item.num_tokens - (rest < kRecurrentBelow ? rest : 0);
     for (int h = item.first_head; h < end;) {
       const int group_end = (h / ratio + 1) * ratio;
       int num_heads = (group_end < end ? group_end : end) - h;
       if (num_heads > kSharedHeads) num_heads = kSharedHeads;
-      if (item.num_tokens < kRecurrentBelow) {
-        recurrent(p, item, h, num_heads, s);
-      } else {
-        chunked(p, item, h, num_heads, s);
-      }
+      begin_convolutions(p, item, h, num_heads, s);
+      if (parallel > 0) chunked(p, item, parallel, h, num_heads, s);
+      if (parallel < item.num_tokens) recurrent(p, item, parallel, h, num_heads, s);
       h += num_heads;
     }
   }

@@ -1,0 +1,207 @@
+// The engine with a prefix cache against the engine without: the same bits, the same tokens, less
+// to compute, no page lost.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/session.hpp"
+
+namespace attune::runtime {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+struct Opening {
+  std::string family = "llama";
+  bool shares = true;
+  bool batch_invariant = true;
+  std::int32_t page_size = 16;
+  std::int64_t pool_tokens = 4096;
+  SchedulerOptions scheduler{.chunk_size = 128, .max_batch = 4};
+  PrefixOptions prefix{};
+};
+
+std::unique_ptr<Session> open(Opening opening) {
+  auto checkpoint = model::open_checkpoint(std::string(ATTUNE_SOURCE_DIR) +
+                                           "/tests/golden/models/" + opening.family);
+  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().text();
+  const Result<Registry> registry = Registry::open({});
+  SessionOptions options;
+  options.device = cpu_device();
+  options.num_threads = 2;
+  options.weights = model::CpuWeights::f32;
+  options.batch_invariant = opening.batch_invariant;
+  opening.prefix.enabled = opening.shares;
+  options.engine = {.context_limit = 400,
+                    .pool_tokens = opening.pool_tokens,
+                    .scheduler = opening.scheduler,
+                    .prefix = opening.prefix};
+  options.engine.keep_logits = true;
+  const auto make = [&](const model::ModelConfig& config, Executor& executor,
+                        std::optional<DType> kv_dtype) {
+    BackendRequest request;
+    request.device = options.device;
+    request.selection.page_size = opening.page_size;
+    request.dtypes = {.compute = DType::f32, .kv = DType::f32};
+    request.selection.kv_dtype = kv_dtype ? *kv_dtype : DType::f32;
+    request.batch_invariant = opening.batch_invariant;
+    return make_backends(*registry, config, request, executor);
+  };
+  auto session = Session::open(std::move(*checkpoint), make, options);
+  EXPECT_TRUE(session.ok()) << session.status().text();
+  return session.ok() ? std::move(*session) : nullptr;
+}
+
+Tokens prompt(std::size_t length, std::int32_t seed) {
+  Tokens tokens;
+  for (std::size_t i = 0; i < length; ++i)
+    tokens.push_back(3 + (seed * 31 + static_cast<std::int32_t>(i * i) * 17) % 90);
+  return tokens;
+}
+
+Tokens operator+(Tokens a, const Tokens& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// A few requests, each with the logits of its last prompt token and of what it generates.
+RequestId submit(Engine& engine, const Tokens& tokens, std::int64_t max_new_tokens = 12) {
+  const Result<RequestId> id =
+      engine.submit(tokens, {.max_new_tokens = max_new_tokens,
+                             .want_logits = true,
+                             .logits_from = static_cast<std::int64_t>(tokens.size()) - 1});
+  EXPECT_TRUE(id.ok()) << id.status().text();
+  return *id;
+}
+
+void run(Engine& engine) {
+  while (!engine.idle()) {
+    const auto events = engine.step();
+    ASSERT_TRUE(events.ok()) << events.status().text();
+    if (engine.prefix_cache() == nullptr) continue;
+    const Status sound = engine.prefix_cache()->check_invariants();
+    ASSERT_TRUE(sound.ok()) << sound.text();
+  }
+}
+
+/// Nothing is held but what is cached.
+void expect_nothing_leaked(const Engine& engine) {
+  for (std::size_t g = 0; g < engine.pools().size(); ++g) {
+    const std::int64_t cached =
+        engine.prefix_cache() != nullptr ? engine.prefix_cache()->held_pages(g) : 0;
+    EXPECT_EQ(engine.pools()[g].num_held(), cached) << "pool " << g;
+  }
+}
+
+struct Answer {
+  Tokens tokens;
+  std::vector<float> logits;
+  std::int64_t cached = 0;
+};
+
+Answer answer(Engine& engine, RequestId id) {
+  Request done = engine.take(id);
+  EXPECT_EQ(done.finish_reason, FinishReason::length);
+  return {std::move(done.tokens), std::move(done.logits), done.prefix.cached_tokens};
+}
+
+/// Prompts that begin alike at different lengths, one after the other.
+std::vector<Tokens> conversation() {
+  const Tokens system = prompt(150, 1);
+  return {system + prompt(20, 2),
+          system + prompt(45, 3),
+          system,
+          system + prompt(20, 2),
+          prompt(64, 1),
+          prompt(65, 1),
+          prompt(30, 9),
+          system + prompt(110, 4),
+          system + prompt(110, 4) + prompt(80, 5),
+          prompt(129, 1),
+          prompt(128, 1),
+          system + prompt(45, 3) + prompt(7, 6),
+          prompt(30, 9) + prompt(40, 8)};
+}
+
+void expect_same(const std::vector<Answer>& a, const std::vector<Answer>& b, bool bits) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].tokens, b[i].tokens) << "request " << i;
+    ASSERT_EQ(a[i].logits.size(), b[i].logits.size()) << "request " << i;
+    if (!bits) continue;
+    EXPECT_EQ(
+        std::memcmp(a[i].logits.data(), b[i].logits.data(), a[i].logits.size() * sizeof(float)), 0)
+        << "request " << i << ", of which " << b[i].cached << " tokens were cached";
+  }
+}
+
+std::vector<Answer> one_by_one(Engine& engine) {
+  std::vector<Answer> answers;
+  for (const Tokens& tokens : conversation()) {
+    const RequestId id = submit(engine, tokens);
+    run(engine);
+    answers.push_back(answer(engine, id));
+  }
+  expect_nothing_leaked(engine);
+  return answers;
+}
+
+std::vector<Answer> together(Engine& engine) {
+  std::vector<RequestId> ids;
+  for (const Tokens& tokens : conversation()) ids.push_back(submit(engine, tokens));
+  run(engine);
+  std::vector<Answer> answers;
+  for (const RequestId id : ids) answers.push_back(answer(engine, id));
+  expect_nothing_leaked(engine);
+  return answers;
+}
+
+class PrefixSharingOf : public testing::TestWithParam<const char*> {};
+
+TEST_P(PrefixSharingOf, AHitGivesTheBitsOfNoHit) {
+  const auto plain = open({.family = GetParam(), .shares = false});
+  const auto shared = open({.family = GetParam()});
+  ASSERT_TRUE(plain && shared);
+  const std::vector<Answer> expected = one_by_one(plain->engine());
+  const std::vector<Answer> found = one_by_one(shared->engine());
+  expect_same(expected, found, /*bits=*/true);
+  EXPECT_EQ(found[0].cached, 0);
+  EXPECT_GE(found[3].cached, 128) << "the same prompt again";
+  EXPECT_GE(found[8].cached, 192) << "a longer one";
+  EXPECT_EQ(plain->engine().statistics().cached_tokens, 0);
+  EXPECT_GT(shared->engine().statistics().cached_tokens, 500);
+}
+
+TEST_P(PrefixSharingOf, SoItDoesForRequestsInOneBatchWithFewPages) {
+  const auto plain = open({.family = GetParam(), .shares = false});
+  const auto shared = open({.family = GetParam(), .pool_tokens = 400});
+  ASSERT_TRUE(plain && shared);
+  const std::vector<Answer> expected = one_by_one(plain->engine());
+  const std::vector<Answer> found = together(shared->engine());
+  expect_same(expected, found, /*bits=*/true);
+  if (shared->engine().pools().empty()) return;
+  EXPECT_GT(shared->engine().prefix_cache()->metrics().evicted_pages, 0);
+}
+
+TEST_P(PrefixSharingOf, OrdinaryModeGivesTheSameTokens) {
+  const auto plain = open({.family = GetParam(), .shares = false, .batch_invariant = false});
+  const auto shared = open({.family = GetParam(), .batch_invariant = false, .page_size = 4});
+  ASSERT_TRUE(plain && shared);
+  expect_same(one_by_one(plain->engine()), one_by_one(shared->engine()), /*bits=*/false);
+  EXPECT_GT(shared->engine().statistics().cached_tokens, 500);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, PrefixSharingOf,
+                         testing::Values("llama", "gemma3_text", "exaone4", "gpt_oss", "mistral",
+                                         "llama4_text", "deepseek_v3", "qwen3_next", "kimi_linear",
+                                         "falcon_h1", "bamba", "granitemoehybrid", "nemotron_h",
+                                         "minimax", "lfm2", "olmo_hybrid", "mamba2", "qwen3_5_text",
+                                         "lfm2_moe"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace attune::runtime
