@@ -224,9 +224,11 @@ TEST_P(LinearBackends, VerifyDraftsBehindAStateThatStays) {
     std::vector<float> want = run(b, BatchForm::extend, known, 0);
     EXPECT_EQ(row(a.state, 3), row(b.state, 3)) << known << " + " << drafts;
     EXPECT_EQ(row(a.conv_state, 3), row(b.conv_state, 3)) << known << " + " << drafts;
-    for (std::vector<float>* rows : {&b.input, &b.gate, &b.beta})
-      rows->erase(rows->begin(), rows->begin() + static_cast<std::ptrdiff_t>(rows->size()) * known /
-                                                     (known + drafts));
+    const int heads = std::max(spec.linear_num_v_heads, 1);
+    const int gates = spec.variant == Variant::kda ? heads * spec.linear_head_dim_k : heads;
+    for (auto [rows, width] :
+         {std::pair(&b.input, spec.conv_dim), std::pair(&b.gate, gates), std::pair(&b.beta, heads)})
+      rows->erase(rows->begin(), rows->begin() + std::ptrdiff_t{known} * width);
     const std::vector<float> rest = run(b, BatchForm::extend, drafts, 0);
     want.insert(want.end(), rest.begin(), rest.end());
     EXPECT_EQ(got, want) << known << " + " << drafts;
