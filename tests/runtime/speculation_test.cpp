@@ -203,9 +203,9 @@ TEST(Speculation, BitsAreThoseOfDecodingWhereNeighboursDoNotMatter) {
       {.max_new_tokens = 60});
 }
 
-constexpr const char* kHybrids[] = {"bamba",      "falcon_h1",   "granitemoehybrid", "kimi_linear",
-                                    "lfm2",       "lfm2_moe",    "mamba2",           "minimax",
-                                    "nemotron_h", "olmo_hybrid", "qwen3_5_text",     "qwen3_next"};
+constexpr const char* kHybrids[] = {
+    "bamba",   "falcon_h1",  "granitemoehybrid", "kimi_linear",  "lfm2",       "lfm2_moe", "mamba2",
+    "minimax", "nemotron_h", "olmo_hybrid",      "qwen3_5_text", "qwen3_next", "zaya"};
 
 TEST(Speculation, RecurrentStatesRollBackToWhatWasAccepted) {
   // An oracle whose guesses go wrong after 0, 1, 2, … tokens: every length is accepted at least
