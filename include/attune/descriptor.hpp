@@ -164,6 +164,7 @@ struct Capability {
   FixedList<DType, 8> kv_dtypes{};
   FixedList<HeadDims, 12> head_dims{};  ///< empty = any up to max_head_dim
   int max_head_dim = 0;                 ///< 0 = no limit
+  int head_dim_multiple = 1;            ///< where head_dims is empty: of which both dims are
   FixedList<int, 8> gqa_group_sizes{};  ///< empty = any
   FixedList<std::int32_t, 10>
       page_sizes{};  ///< empty = any from 1 to 256; the first is the preferred one
@@ -180,7 +181,7 @@ struct BackendDescriptor {
   FixedList<std::string_view, 2> deprecated_aliases{};
   std::string_view
       needs{};  ///< what a not_built backend waits for, and what any backend needs to run
-  FixedList<Capability, 6> capabilities{};
+  FixedList<Capability, 10> capabilities{};
   std::string_view paper{};  ///< paper or source of the method
 
   /// The best of its rows.

@@ -13,6 +13,7 @@
 #include "cli/selection_options.hpp"
 #include "conformance/golden.hpp"
 #include "device/thread_pool.hpp"
+#include "model/device_ops.hpp"
 
 namespace attune::cli {
 namespace {
@@ -74,7 +75,8 @@ Result<std::vector<Candidate>> candidates(const CommonOptions& options, const Re
     return invalid_argument(
         "verify --golden takes no int8 cache, whose factors only generate calibrates");
   }
-  if (!asked->kv_dtype) asked->kv_dtype = DType::f32;  // what the tolerance was set for
+  // The finest type that the device's kernels keep.
+  if (!asked->kv_dtype) asked->kv_dtype = device.kind == DeviceKind::cpu ? DType::f32 : DType::f16;
   const bool named = asked->prefill != "auto" || asked->decode != "auto" || !asked->layers.empty();
   if (named) {
     const std::string label =
@@ -151,33 +153,34 @@ int verify_golden(const CommonOptions& options, const std::vector<std::string>& 
   if (on_cpu.device == "auto") on_cpu.device = "cpu";
   const Result<DeviceInfo> device = device_of(on_cpu);
   if (!device.ok()) return report(device.status());
-  if (device->kind != DeviceKind::cpu) {
-    return report(unsupported(fmt::format(
-        "verify --golden runs models on the CPU, not on {}: use --device cpu, or verify --cases "
-        "full --device {} to hold that device's backends against the fp64 reference",
-        options.device, options.device)));
-  }
   const Result<Registry> registry = open_registry(options);
   if (!registry.ok()) return report(registry.status());
   const Result<std::vector<Candidate>> backends = candidates(options, *registry, *device);
   if (!backends.ok()) return report(backends.status());
   auto threads = device::ThreadPool::make({.num_threads = thread_count(options, *device)});
   if (!threads.ok()) return report(threads.status());
+  auto ops = model::make_device_ops(*device, **threads,
+                                    {.weights = model::CpuWeights::f32, .isa = device->isa});
+  if (!ops.ok()) return report(ops.status());
 
   std::vector<Verdict> verdicts;
   for (const std::string& folder : *models) {
     for (const Candidate& candidate : *backends) {
       conformance::GoldenRun run;
       run.folder = folder;
-      run.executor = threads->get();
-      run.isa = device->isa;
+      run.ops = ops->get();
+      run.tolerance = conformance::golden_tolerance(*candidate.selection.kv_dtype);
       if (candidate.selection.page_size > 0) run.page_sizes = {candidate.selection.page_size};
       run.make_backends = [&](const model::ModelConfig& config, std::int32_t page_size) {
         runtime::BackendRequest request;
         request.device = *device;
         request.selection = candidate.selection;
         request.selection.page_size = page_size;
-        request.dtypes = {.compute = DType::f32, .kv = *candidate.selection.kv_dtype};
+        const DType kv = *candidate.selection.kv_dtype;
+        request.dtypes = {.compute = device->kind == DeviceKind::cpu ? DType::f32
+                                     : kv == DType::bf16             ? DType::bf16
+                                                                     : DType::f16,
+                          .kv = kv};
         return runtime::make_backends(*registry, config, request, **threads);
       };
       verdicts.push_back(verdict_of(folder, candidate.label, conformance::check_golden(run)));

@@ -75,7 +75,8 @@ std::vector<HeadDims> dims_of(const Capability& row, Variant variant) {
   if (variant == Variant::mla) return {{576, 512}, {96, 64}};
   std::vector<HeadDims> dims;
   for (const int d : {64, 128, 80, 96, 256, 192, 40, 33, 8})
-    if (row.max_head_dim == 0 || d <= row.max_head_dim) dims.push_back({d, d});
+    if ((row.max_head_dim == 0 || d <= row.max_head_dim) && d % row.head_dim_multiple == 0)
+      dims.push_back({d, d});
   if (row.features.has(Feature::unequal_head_dims)) {
     dims.push_back({192, 128});
     dims.push_back({48, 80});

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "model/checkpoint.hpp"
-#include "model/cpu_ops.hpp"
 #include "model/model.hpp"
 #include "model/weights/mapped_file.hpp"
 #include "model/weights/safetensors.hpp"
@@ -15,10 +14,6 @@
 
 namespace attune::conformance {
 namespace {
-
-constexpr double kAbsoluteTolerance = 2e-4;
-constexpr double kRelativeTolerance = 2e-4;
-constexpr float kClearMargin = 1e-3f;
 
 constexpr std::int64_t kWholePrompts = 1024;
 constexpr std::int64_t kChunkSizes[] = {kWholePrompts, 7, 16, 33};
@@ -66,22 +61,22 @@ std::size_t best_of(std::span<const float> row) {
 }
 
 /// Whether the best golden logit leads by more than rounding can undo.
-bool clear_winner(std::span<const float> row) {
+bool clear_winner(std::span<const float> row, float margin) {
   const std::size_t best = best_of(row);
   for (std::size_t i = 0; i < row.size(); ++i)
-    if (i != best && row[best] - row[i] <= kClearMargin) return false;
+    if (i != best && row[best] - row[i] <= margin) return false;
   return true;
 }
 
 void compare(const GoldenPrompt& golden, std::span<const float> logits, std::size_t vocab,
-             const std::string& where, GoldenOutcome& outcome) {
+             const GoldenTolerance& tolerance, const std::string& where, GoldenOutcome& outcome) {
   for (std::size_t i = 0; i < logits.size(); ++i) {
     const double want = golden.logits[i];
     const double error = std::fabs(logits[i] - want);
     // A NaN is no number of tolerances away; treat it as the worst.
     const double excess = std::isnan(error)
                               ? INFINITY
-                              : error / (kAbsoluteTolerance + kRelativeTolerance * std::fabs(want));
+                              : error / (tolerance.absolute + tolerance.relative * std::fabs(want));
     if (!(error <= outcome.max_abs_err)) outcome.max_abs_err = error;
     if (excess > outcome.max_excess) {
       outcome.max_excess = excess;
@@ -91,12 +86,21 @@ void compare(const GoldenPrompt& golden, std::span<const float> logits, std::siz
   outcome.num_logits += static_cast<std::int64_t>(logits.size());
   for (std::size_t p = 0; (p + 1) * vocab <= logits.size(); ++p) {
     const std::span<const float> want = std::span(golden.logits).subspan(p * vocab, vocab);
-    if (clear_winner(want) && best_of(want) != best_of(logits.subspan(p * vocab, vocab)))
+    if (clear_winner(want, tolerance.margin) &&
+        best_of(want) != best_of(logits.subspan(p * vocab, vocab)))
       outcome.tokens_match = false;
   }
 }
 
 }  // namespace
+
+GoldenTolerance golden_tolerance(DType attention_dtype) {
+  switch (attention_dtype) {
+    case DType::f16: return {.absolute = 1e-2, .relative = 1e-2, .margin = 2e-2f};
+    case DType::bf16: return {.absolute = 8e-2, .relative = 8e-2, .margin = 0.16f};
+    default: return {.absolute = 2e-4, .relative = 2e-4, .margin = 1e-3f};
+  }
+}
 
 Result<std::vector<GoldenPrompt>> load_golden(const std::string& folder, std::int64_t vocab_size) {
   const std::string path = folder + "/golden.safetensors";
@@ -140,9 +144,6 @@ Result<GoldenOutcome> check_golden(const GoldenRun& run) {
   for (const GoldenPrompt& p : *prompts)
     longest = std::max(longest, static_cast<std::int64_t>(p.tokens.size()));
 
-  auto ops =
-      model::make_cpu_ops(*run.executor, {.weights = model::CpuWeights::f32, .isa = run.isa});
-  if (!ops.ok()) return ops.status();
   runtime::EngineOptions options;
   options.context_limit = longest;
   options.keep_logits = true;
@@ -164,12 +165,12 @@ Result<GoldenOutcome> check_golden(const GoldenRun& run) {
     // Page sizes do not change what the model is made for, so its weights are loaded once.
     if (!model) {
       auto made = model::Model::make(checkpoint->config, backends->attention, *checkpoint->weights,
-                                     **ops, runtime::model_options(options));
+                                     *run.ops, runtime::model_options(options));
       if (!made.ok()) return made.status();
       model = std::move(*made);
     }
     options.scheduler.chunk_size = course.chunk_size;
-    auto engine = runtime::Engine::make(*model, **ops, std::move(*backends), options);
+    auto engine = runtime::Engine::make(*model, *run.ops, std::move(*backends), options);
     if (!engine.ok()) return engine.status();
 
     std::vector<runtime::RequestId> ids;
@@ -196,7 +197,7 @@ Result<GoldenOutcome> check_golden(const GoldenRun& run) {
         return internal_error(course.name + ": " + std::to_string(done.logits.size()) +
                               " logits, wanted " + std::to_string(golden.logits.size()));
       }
-      compare(golden, done.logits, static_cast<std::size_t>(vocab_size),
+      compare(golden, done.logits, static_cast<std::size_t>(vocab_size), run.tolerance,
               course.name + ", prompt " + std::to_string(i), outcome);
     }
   }

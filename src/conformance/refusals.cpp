@@ -87,8 +87,11 @@ constexpr Change kChanges[] = {
      }},
     {"head_dims",
      [](const BackendDescriptor&, const Capability& row, Asked& asked) {
-       if (row.head_dims.empty() && row.max_head_dim == 0) return false;
-       const int dim = row.head_dims.empty() ? row.max_head_dim + 1 : 7;
+       const bool limited = row.max_head_dim > 0 || row.head_dim_multiple > 1;
+       if (row.head_dims.empty() && !limited) return false;
+       const int dim = !row.head_dims.empty()      ? 7
+                       : row.head_dim_multiple > 1 ? row.head_dim_multiple + 1
+                                                   : row.max_head_dim + 1;
        AttentionSpec& s = asked.spec;
        s.head_dim_qk = dim;
        s.head_dim_vo = s.variant == Variant::mla ? dim - 2 : dim;

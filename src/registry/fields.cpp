@@ -57,6 +57,8 @@ std::vector<Field> fields_of(const Capability& row) {
   fields.push_back(
       {"head_dims", texts(row.head_dims, [](const HeadDims& d) { return text_of(d); })});
   if (row.max_head_dim > 0) fields.push_back({"max_head_dim", {join(row.max_head_dim)}});
+  if (row.head_dim_multiple > 1)
+    fields.push_back({"head_dim_multiple", {join(row.head_dim_multiple)}});
   fields.push_back({"gqa_group_sizes", texts(row.gqa_group_sizes, number)});
   fields.push_back({"page_sizes", texts(row.page_sizes, number)});
   fields.push_back({"kv_layouts", texts(row.kv_layouts, named)});

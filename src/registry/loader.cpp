@@ -48,9 +48,10 @@ bool same_row(const Capability& a, const Capability& b) {
          same_list(a.archs, b.archs) && same_list(a.variants, b.variants) &&
          same_list(a.phases, b.phases) && same_list(a.q_dtypes, b.q_dtypes) &&
          same_list(a.kv_dtypes, b.kv_dtypes) && same_list(a.head_dims, b.head_dims) &&
-         a.max_head_dim == b.max_head_dim && same_list(a.gqa_group_sizes, b.gqa_group_sizes) &&
-         same_list(a.page_sizes, b.page_sizes) && a.preferred_page_size == b.preferred_page_size &&
-         same_list(a.kv_layouts, b.kv_layouts) && a.features.bits() == b.features.bits();
+         a.max_head_dim == b.max_head_dim && a.head_dim_multiple == b.head_dim_multiple &&
+         same_list(a.gqa_group_sizes, b.gqa_group_sizes) && same_list(a.page_sizes, b.page_sizes) &&
+         a.preferred_page_size == b.preferred_page_size && same_list(a.kv_layouts, b.kv_layouts) &&
+         a.features.bits() == b.features.bits();
 }
 
 }  // namespace

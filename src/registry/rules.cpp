@@ -92,11 +92,18 @@ bool dims_fit(const RuleInput& in) {
   if (is_linear(in.spec.variant)) return true;
   const HeadDims dims{in.spec.head_dim_qk, in.spec.head_dim_vo};
   if (!in.row.head_dims.empty()) return in.row.head_dims.contains(dims);
+  const int multiple = in.row.head_dim_multiple;
+  if (dims.qk % multiple != 0 || dims.vo % multiple != 0) return false;
   return in.row.max_head_dim == 0 || std::max(dims.qk, dims.vo) <= in.row.max_head_dim;
 }
 
 std::string dims_wanted(const RuleInput& in) {
-  if (in.row.head_dims.empty()) return join("at most ", in.row.max_head_dim);
+  if (in.row.head_dims.empty()) {
+    const std::string most =
+        in.row.max_head_dim == 0 ? "" : join(" of at most ", in.row.max_head_dim);
+    if (in.row.head_dim_multiple > 1) return join("multiples of ", in.row.head_dim_multiple, most);
+    return join("at most ", in.row.max_head_dim);
+  }
   return listed(in.row.head_dims, [&](const HeadDims& d) {
     if (is_latent(in.spec)) return join(d.vo, "+", d.qk - d.vo);
     return d.qk == d.vo ? join(d.qk) : join(d.qk, " and ", d.vo);

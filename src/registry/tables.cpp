@@ -32,10 +32,12 @@ std::string json_list(const List& list, ToText to_text) {
 
 /// Fields that hold one value, and those that hold numbers.
 bool is_single(std::string_view field) {
-  return field == "device" || field == "status" || field == "isa" || field == "max_head_dim";
+  return field == "device" || field == "status" || field == "isa" || field == "max_head_dim" ||
+         field == "head_dim_multiple";
 }
 bool is_number(std::string_view field) {
-  return field == "max_head_dim" || field == "gqa_group_sizes" || field == "page_sizes";
+  return field == "max_head_dim" || field == "head_dim_multiple" || field == "gqa_group_sizes" ||
+         field == "page_sizes";
 }
 
 std::string json_of(const Capability& row) {
@@ -81,7 +83,10 @@ std::string where_text(const std::vector<Field>& fields) {
 
 std::string dims_text(const std::vector<Field>& fields) {
   const Field* most = find(fields, "max_head_dim");
-  const std::string any = most == nullptr ? "any" : "up to " + most->values[0];
+  const Field* multiple = find(fields, "head_dim_multiple");
+  std::string any = multiple == nullptr ? "" : "multiples of " + multiple->values[0];
+  if (most != nullptr) any += (any.empty() ? "up to " : " up to ") + most->values[0];
+  if (any.empty()) any = "any";
   return comma_list(find(fields, "head_dims")->values, any);
 }
 

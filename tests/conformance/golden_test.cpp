@@ -14,6 +14,7 @@
 #include <attune/registry.hpp>
 
 #include "device/thread_pool.hpp"
+#include "model/cpu_ops.hpp"
 #include "model/config_parse.hpp"
 
 namespace attune::conformance {
@@ -42,8 +43,11 @@ class GoldenModel : public testing::TestWithParam<std::string> {
   Result<GoldenOutcome> run(std::string_view backend) {
     GoldenRun run;
     run.folder = models_folder() + "/" + GetParam();
-    run.executor = threads_.get();
-    run.isa = device_.isa;
+    auto ops = model::make_cpu_ops(*threads_,
+                                   {.weights = model::CpuWeights::f32, .isa = device_.isa});
+    if (!ops.ok()) return ops.status();
+    run.ops = ops->get();
+    run.tolerance = golden_tolerance(DType::f32);
     run.make_backends = [this, backend](const model::ModelConfig& config, std::int32_t page_size) {
       runtime::BackendRequest request;
       request.device = device_;

@@ -77,9 +77,14 @@ struct Barrier {
   std::vector<int> waiting;
 };
 
+/// Runs threads one after another until one of them has to wait: threads that never wait share one
+/// fiber. Never destroyed while suspended: that would unwind a kernel, which knows no exceptions.
+struct Worker {
+  fiber context;
+};
+
 struct Thread {
-  /// Never destroyed while suspended: that would unwind a kernel, which knows no exceptions.
-  std::unique_ptr<fiber> context;
+  int worker = -1;  ///< that it began on; -1 = not begun
   uint3 index{};
   const char* waits_for = "its first turn";
   bool finished = false;
@@ -107,11 +112,15 @@ class Block {
  private:
   void suspend(const char* what);
   void ready(int thread) { ready_.push_back(thread); }
+  /// A worker for the current thread, which has not begun.
+  void hire();
   void finish_thread();
   int next();
   [[nodiscard]] std::string places() const;
 
   std::vector<Thread> threads_;
+  std::vector<Worker> workers_;
+  const std::function<void()>* body_ = nullptr;
   fiber scheduler_;
   std::deque<int> ready_;
   std::map<std::uint64_t, Meeting> meetings_;
@@ -154,8 +163,11 @@ void Block::run(uint3 index, dim3 size, std::size_t dynamic_bytes,
   sleepers_.clear();
   deferred_.clear();
   random_.seed(rules().seed);
-  for (Thread& t : threads_)
-    if (t.context != nullptr && *t.context) (void)t.context.release();
+  for (Worker& w : workers_)
+    if (w.context) (void)new fiber(std::move(w.context));
+  workers_.clear();
+  workers_.reserve(static_cast<std::size_t>(count));
+  body_ = &thread;
   threads_.clear();
   threads_.resize(static_cast<std::size_t>(count));
   live_ = count;
@@ -163,13 +175,6 @@ void Block::run(uint3 index, dim3 size, std::size_t dynamic_bytes,
     Thread& t = threads_[static_cast<std::size_t>(i)];
     const auto n = static_cast<unsigned>(i);
     t.index = {n % size.x, n / size.x % size.y, n / (size.x * size.y)};
-    t.context = std::make_unique<fiber>(std::allocator_arg, stacks_.of(i), Keep{},
-                                        [this, &thread](fiber&& caller) {
-                                          scheduler_ = std::move(caller);
-                                          thread();
-                                          finish_thread();
-                                          return std::move(scheduler_);
-                                        });
     ready(i);
   }
   while (live_ > 0 && !trapped_) {
@@ -184,9 +189,10 @@ void Block::run(uint3 index, dim3 size, std::size_t dynamic_bytes,
       continue;
     }
     current_ = next();
-    Thread& t = this->thread();
-    threadIdx = t.index;
-    *t.context = std::move(*t.context).resume();
+    if (this->thread().worker < 0) hire();
+    threadIdx = this->thread().index;
+    Worker& w = workers_[static_cast<std::size_t>(this->thread().worker)];
+    w.context = std::move(w.context).resume();
   }
   current_ = -1;
   if (trapped_) throw Trap(*trapped_);
@@ -195,6 +201,27 @@ void Block::run(uint3 index, dim3 size, std::size_t dynamic_bytes,
     deferred_.pop_front();
     deliver();
   }
+}
+
+void Block::hire() {
+  const int number = static_cast<int>(workers_.size());
+  thread().worker = number;
+  workers_.push_back(
+      {fiber(std::allocator_arg, stacks_.of(number), Keep{}, [this, number](fiber&& caller) {
+        scheduler_ = std::move(caller);
+        for (;;) {
+          (*body_)();
+          finish_thread();
+          if (ready_.empty() || rules().seed != 0 || trapped_) break;
+          const int after = ready_.front();
+          if (threads_[static_cast<std::size_t>(after)].worker >= 0) break;
+          ready_.pop_front();
+          current_ = after;
+          thread().worker = number;
+          threadIdx = thread().index;
+        }
+        return std::move(scheduler_);
+      })});
 }
 
 void Block::finish_thread() {

@@ -31,9 +31,14 @@ namespace attune::emulated {
 namespace {
 
 // The facts of an H200 that kernels and planners ask for.
-constexpr int kSms = 132;
 constexpr int kSharedPerBlock = 227 << 10;
 constexpr int kSharedPerSm = 228 << 10;
+
+/// An H200's 132, or ATTUNE_EMULATED_SMS: plans for fewer are carried out sooner.
+int num_sms() {
+  const char* given = std::getenv("ATTUNE_EMULATED_SMS");
+  return given == nullptr ? 132 : std::max(1, std::atoi(given));
+}
 
 struct Runtime {
   std::unordered_map<const void*, Bind> kernels;
@@ -98,6 +103,13 @@ bool is_device(const void* pointer) {
 }  // namespace
 
 void know_kernel(const void* handle, Bind bind) { runtime().kernels[handle] = std::move(bind); }
+
+void enqueue(cudaStream_t stream, std::function<void()> work) {
+  (void)do_or_record(stream, [work = std::move(work)] {
+    work();
+    return cudaSuccess;
+  });
+}
 
 void launch(cudaStream_t stream, dim3 grid, dim3 block, std::size_t shared_bytes,
             std::function<void()> thread) {
@@ -179,7 +191,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor: *value = 9; return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor: *value = 0; return cudaSuccess;
-    case cudaDevAttrMultiProcessorCount: *value = kSms; return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount: *value = num_sms(); return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = kSharedPerBlock; return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = kSharedPerSm; return cudaSuccess;
     default: return remember(cudaErrorInvalidValue);

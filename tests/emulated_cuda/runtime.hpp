@@ -13,6 +13,9 @@ namespace attune::emulated {
 using Bind = std::function<std::function<void()>(void** arguments)>;
 void know_kernel(const void* handle, Bind bind);
 
+/// Host work in a stream's order; recorded while the stream is captured.
+void enqueue(cudaStream_t stream, std::function<void()> work);
+
 /// An error is kept for cudaGetLastError, as after any launch.
 void launch(cudaStream_t stream, dim3 grid, dim3 block, std::size_t shared_bytes,
             std::function<void()> thread);

@@ -11,6 +11,7 @@ template <class Kv, class Policy>
   return {.kv_dtype = kv_dtype,
           .head_dim_qk = Policy::kDimQk,
           .head_dim_vo = Policy::kDimVo,
+          .padded = Policy::kPadded,
           .rows = Policy::kRows,
           .tile = Policy::kTile,
           .warps = Policy::kWarps,
@@ -33,6 +34,9 @@ template <class Kv>
       instance<Kv, Policy<192, 128, 2, 1, 4, 1, 16>>(dtype),
       instance<Kv, Policy<192, 192, 2, 1, 4, 1, 16>>(dtype),
       instance<Kv, Policy<256, 256, 2, 1, 4, 1, 16>>(dtype),
+      instance<Kv, Policy<64, 64, 2, 1, 8, 1, 32, true>>(dtype),
+      instance<Kv, Policy<128, 128, 2, 1, 8, 1, 16, true>>(dtype),
+      instance<Kv, Policy<256, 256, 2, 1, 4, 1, 16, true>>(dtype),
   };
   count = sizeof(kRows) / sizeof(kRows[0]);
   return kRows;

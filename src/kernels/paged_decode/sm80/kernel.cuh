@@ -167,7 +167,7 @@ class DecodeKernel {
         item.unit;
     for (int at = threadIdx.x; at < num_outputs(); at += Policy::kThreads) {
       const Output out = output_of(item, at);
-      if (out.row >= out.target.rows) continue;
+      if (out.row >= out.target.rows || (Policy::kPadded && out.dim >= p_.head_dim_vo)) continue;
       float maximum = -INFINITY;
       for (int i = 0; i < role_.num_slices; ++i)
         maximum = fmaxf(maximum, state_of(i * p_.heads_per_cta + out.head, out.row).x);
@@ -299,8 +299,9 @@ class DecodeKernel {
     __syncthreads();  // the published outputs have been read: their places are free
     for (int base = 0; base < outputs; base += width) {
       const Output out = output_of(item, base + static_cast<int>(threadIdx.x) % width);
-      const bool works =
-          share < sharers && out.head < p_.heads_per_cta && out.row < out.target.rows;
+      const bool works = share < sharers && out.head < p_.heads_per_cta &&
+                         out.row < out.target.rows &&
+                         (!Policy::kPadded || out.dim < p_.head_dim_vo);
       Joined joined;
       for (int done = share; works && done < parts; done += kBatch * sharers) {
         float2 states[kBatch];

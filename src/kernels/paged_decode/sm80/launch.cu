@@ -29,17 +29,30 @@ std::span<const Instance> instances_of(DType kv_dtype) {
   return {rows, count};
 }
 
+/// Copies go sixteen bytes at a time.
+bool pads(DType kv_dtype, int head_dim_qk, int head_dim_vo) {
+  const auto bytes = static_cast<int>(size_of(kv_dtype));
+  return head_dim_qk * bytes % 16 == 0 && head_dim_vo * bytes % 16 == 0;
+}
+
 }  // namespace
 
 const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo, int gqa_group_size,
                      int shared_per_sm) {
   const Instance* best = nullptr;
   for (const Instance& i : instances_of(kv_dtype)) {
-    if (i.head_dim_qk != head_dim_qk || i.head_dim_vo != head_dim_vo) continue;
+    if (i.padded || i.head_dim_qk != head_dim_qk || i.head_dim_vo != head_dim_vo) continue;
     if (i.stages(shared_per_sm) < 2) continue;
     const bool enough = best != nullptr && best->rows >= gqa_group_size;
     if (best == nullptr ||
         (enough ? i.rows < best->rows && i.rows >= gqa_group_size : i.rows > best->rows))
+      best = &i;
+  }
+  if (best != nullptr || !pads(kv_dtype, head_dim_qk, head_dim_vo)) return best;
+  for (const Instance& i : instances_of(kv_dtype)) {
+    const bool holds = i.head_dim_qk >= head_dim_qk && i.head_dim_vo >= head_dim_vo;
+    if (i.padded && holds && i.stages(shared_per_sm) >= 2 &&
+        (best == nullptr || i.head_dim_qk < best->head_dim_qk))
       best = &i;
   }
   return best;

@@ -17,7 +17,8 @@ struct Instance {
   DType kv_dtype = DType::bf16;
   int head_dim_qk = 0;
   int head_dim_vo = 0;
-  int rows = 8;  ///< query heads of one KV head that a warp works on together
+  bool padded = false;  ///< serves smaller head dims too
+  int rows = 8;         ///< query heads of one KV head that a warp works on together
   int tile = 16;
   int warps = 8;
   int ctas_per_sm = 1;
@@ -26,8 +27,9 @@ struct Instance {
   const void* kernel = nullptr;
 };
 
-/// The kernel for a dtype and head dims on a card: of those with rows for the whole GQA group the
-/// narrowest, else the widest. nullptr: none was compiled, or none fits.
+/// The kernel for a dtype and head dims on a card: of those made for just these dims the one whose
+/// rows hold the whole GQA group and are the fewest, else the one with most; without one, the
+/// narrowest padded one. nullptr: none was compiled, or none fits.
 [[nodiscard]] const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo,
                                    int gqa_group_size, int shared_per_sm);
 

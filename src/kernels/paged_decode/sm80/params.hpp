@@ -53,6 +53,8 @@ struct Params {
   std::int32_t* claims =
       nullptr;  ///< items taken beyond the first two of each CTA; zero between runs
 
+  std::int32_t head_dim_qk = 0;  ///< read by padded kernels only
+  std::int32_t head_dim_vo = 0;
   std::int32_t num_kv_heads = 1;
   std::int32_t gqa_group_size = 1;
   FastDivisor row_blocks;          ///< parts a GQA group is cut into, of kRows query heads each

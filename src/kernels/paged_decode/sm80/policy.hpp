@@ -3,9 +3,12 @@
 
 namespace attune::kernels::paged_decode::sm80 {
 
-/// KvBytes: of one stored element. RowTiles: query heads of one KV head, in eights.
-template <int DimQk, int DimVo, int KvBytes, int RowTiles, int Warps, int CtasPerSm, int Tile>
+/// KvBytes: of one stored element. RowTiles: query heads of one KV head, in eights. Padded: serves
+/// every head dim up to its own that is a multiple of 16 bytes; what lies beyond is zero.
+template <int DimQk, int DimVo, int KvBytes, int RowTiles, int Warps, int CtasPerSm, int Tile,
+          bool Padded = false>
 struct Policy {
+  static constexpr bool kPadded = Padded;
   static constexpr int kDimQk = DimQk;
   static constexpr int kDimVo = DimVo;
   static constexpr int kKvBytes = KvBytes;

@@ -197,7 +197,8 @@ class RingLoader {
     for (int unit = lane_; unit < t.rows * kUnits; unit += 32) {
       const int row = unit / kUnits;
       const int at = unit % kUnits * 16;
-      ptx::cp_async_16(queries_ + row * Policy::kQueryStride + at, query_row(t, row) + at);
+      const bool exists = !Policy::kPadded || at < p_.head_dim_qk * 2;
+      ptx::cp_async_16(queries_ + row * Policy::kQueryStride + at, query_row(t, row) + at, exists);
     }
   }
 
@@ -209,14 +210,17 @@ class RingLoader {
     const std::int64_t value = page * p_.kv.v_page_stride + place.slot * p_.kv.v_token_stride +
                                place.head * p_.kv.v_head_stride;
     copy_side<Policy::kKeyBytes / 16, Policy::kKeyStride>(
-        place, stage, static_cast<const char*>(p_.kv.k) + key * Policy::kKvBytes);
+        place, stage, static_cast<const char*>(p_.kv.k) + key * Policy::kKvBytes,
+        p_.head_dim_qk * Policy::kKvBytes);
     copy_side<Policy::kValueBytes / 16, Policy::kValueStride>(
         place, stage + Policy::kTile * Policy::kKeyStride,
-        static_cast<const char*>(p_.kv.v) + value * Policy::kKvBytes);
+        static_cast<const char*>(p_.kv.v) + value * Policy::kKvBytes,
+        p_.head_dim_vo * Policy::kKvBytes);
   }
 
   template <int Units, int Stride>
-  __device__ void copy_side(const Place& place, std::uint8_t* to, const char* row_address) {
+  __device__ void copy_side(const Place& place, std::uint8_t* to, const char* row_address,
+                            int row_bytes) {
     constexpr int kCopies = Policy::kTile * Units / 32;
     static_assert(kCopies * 32 == Policy::kTile * Units, "whole warps");
 #pragma unroll
@@ -227,8 +231,9 @@ class RingLoader {
       const auto from =
           __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(row_address), row);
       // An invisible row's address is that of page 0: no byte of it is read.
-      ptx::cp_async_16(to + row * Stride + at, reinterpret_cast<const void*>(from + at),
-                       row >= place.begin && row < place.end);
+      ptx::cp_async_16(
+          to + row * Stride + at, reinterpret_cast<const void*>(from + at),
+          row >= place.begin && row < place.end && (!Policy::kPadded || at < row_bytes));
     }
   }
 

@@ -11,6 +11,7 @@ template <class Kv, class Policy>
   return {.kv_dtype = kv_dtype,
           .head_dim_qk = Policy::kDimQk,
           .head_dim_vo = Policy::kDimVo,
+          .padded = Policy::kPadded,
           .rows = Policy::kRows,
           .key_tile = Policy::kKeyTile,
           .threads = Policy::kThreads,
@@ -21,10 +22,16 @@ template <class Kv, class Policy>
 template <class Kv>
 [[nodiscard]] const Instance* instances_16(DType dtype, std::size_t& count) {
   static const Instance kRows[] = {
-      instance<Kv, Policy<64, 64, 2, 64>>(dtype),   instance<Kv, Policy<80, 80, 2, 64>>(dtype),
-      instance<Kv, Policy<96, 96, 2, 64>>(dtype),   instance<Kv, Policy<128, 128, 2, 64>>(dtype),
-      instance<Kv, Policy<192, 128, 2, 32>>(dtype), instance<Kv, Policy<192, 192, 2, 32>>(dtype),
+      instance<Kv, Policy<64, 64, 2, 64>>(dtype),
+      instance<Kv, Policy<80, 80, 2, 64>>(dtype),
+      instance<Kv, Policy<96, 96, 2, 64>>(dtype),
+      instance<Kv, Policy<128, 128, 2, 64>>(dtype),
+      instance<Kv, Policy<192, 128, 2, 32>>(dtype),
+      instance<Kv, Policy<192, 192, 2, 32>>(dtype),
       instance<Kv, Policy<256, 256, 2, 32>>(dtype),
+      instance<Kv, Policy<64, 64, 2, 64, true>>(dtype),
+      instance<Kv, Policy<128, 128, 2, 64, true>>(dtype),
+      instance<Kv, Policy<256, 256, 2, 32, true>>(dtype),
   };
   count = sizeof(kRows) / sizeof(kRows[0]);
   return kRows;

@@ -140,7 +140,7 @@ class PrefillKernel {
       const int packed = item_.row_begin + row;
       const int token = packed / p_.gqa_group_size;
       const int head = kv_head_ * p_.gqa_group_size + packed - token * p_.gqa_group_size;
-      const bool valid = token < item_.qo_len;
+      const bool valid = token < item_.qo_len && (!Policy::kPadded || at < p_.head_dim_qk * 2);
       const std::int64_t from =
           (item_.q_row + static_cast<std::int64_t>(valid ? token : 0)) * p_.q_token_stride +
           (valid ? head : 0) * p_.q_head_stride;
@@ -168,20 +168,22 @@ class PrefillKernel {
     std::uint8_t* keys = stages_ + stage * Policy::kStageBytes;
     std::uint8_t* values = keys + Policy::kKeyTile * Policy::kKeyStride;
     copy_side<Policy::kKeyBytes, Policy::kKeyStride>(first, keys, p_.kv.k, p_.kv.k_page_stride,
-                                                     p_.kv.k_token_stride, p_.kv.k_head_stride);
+                                                     p_.kv.k_token_stride, p_.kv.k_head_stride,
+                                                     p_.head_dim_qk * Policy::kKvBytes);
     copy_side<Policy::kValueBytes, Policy::kValueStride>(
-        first, values, p_.kv.v, p_.kv.v_page_stride, p_.kv.v_token_stride, p_.kv.v_head_stride);
+        first, values, p_.kv.v, p_.kv.v_page_stride, p_.kv.v_token_stride, p_.kv.v_head_stride,
+        p_.head_dim_vo * Policy::kKvBytes);
   }
 
   template <int Bytes, int Stride>
   __device__ void copy_side(int first, std::uint8_t* to, const void* from, std::int64_t page_stride,
-                            std::int64_t token_stride, std::int64_t head_stride) {
+                            std::int64_t token_stride, std::int64_t head_stride, int row_bytes) {
     constexpr int kUnits = Bytes / 16;
     for (int unit = threadIdx.x; unit < Policy::kKeyTile * kUnits; unit += Policy::kThreads) {
       const int row = unit / kUnits;
       const int at = unit % kUnits * 16;
       const int token = first + row;
-      const bool valid = token < item_.kv_len;
+      const bool valid = token < item_.kv_len && (!Policy::kPadded || at < row_bytes);
       std::int64_t place = kv_head_ * head_stride;
       if (valid) {
         const int entry = token / p_.kv.page_size;
@@ -385,7 +387,8 @@ class PrefillKernel {
         for (int e = 0; e < (kIsFp8<Kv> ? 2 : 1); ++e) {
           const float low = factor * o[d][2 * i + (kIsFp8<Kv> ? e : 0)];
           const float high = factor * (kIsFp8<Kv> ? o[d + 1][2 * i + e] : o[d][2 * i + 1]);
-          store_pair(at + dim_of(d, e), low, high);
+          if (!Policy::kPadded || dim_of(d, e) < p_.head_dim_vo)
+            store_pair(at + dim_of(d, e), low, high);
         }
       }
       if (lane_ % 4 == 0 && p_.lse != nullptr)

@@ -15,6 +15,7 @@ struct Instance {
   DType kv_dtype = DType::bf16;
   int head_dim_qk = 0;
   int head_dim_vo = 0;
+  bool padded = false;  ///< serves smaller head dims too
   int rows = 64;  ///< of a block
   int key_tile = 64;
   int threads = 128;
@@ -22,7 +23,7 @@ struct Instance {
   const void* kernel = nullptr;
 };
 
-/// nullptr: none was compiled.
+/// One made for just these dims, else the narrowest padded one. nullptr: none was compiled.
 [[nodiscard]] const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo);
 
 /// Raises the kernel's shared-memory limit; the answer is how many CTAs a SM holds. Once per

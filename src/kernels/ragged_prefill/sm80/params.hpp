@@ -33,6 +33,8 @@ struct Params {
   float2* partial_state = nullptr;   ///< [places * num_kv_heads, rows] (maximum in base 2, sum)
   std::int32_t* arrivals = nullptr;  ///< [places * num_kv_heads], zero between runs
 
+  std::int32_t head_dim_qk = 0;  ///< read by padded kernels only
+  std::int32_t head_dim_vo = 0;
   std::int32_t num_kv_heads = 1;
   std::int32_t gqa_group_size = 1;
   attention::MaskRule rule;  ///< not causal where a custom mask takes over

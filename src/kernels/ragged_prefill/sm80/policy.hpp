@@ -3,8 +3,11 @@
 
 namespace attune::kernels::ragged_prefill::sm80 {
 
-template <int DimQk, int DimVo, int KvBytes, int KeyTile>
+/// Padded: serves every head dim up to its own that is a multiple of 16 bytes; what lies beyond is
+/// zero.
+template <int DimQk, int DimVo, int KvBytes, int KeyTile, bool Padded = false>
 struct Policy {
+  static constexpr bool kPadded = Padded;
   static constexpr int kDimQk = DimQk;
   static constexpr int kDimVo = DimVo;
   static constexpr int kKvBytes = KvBytes;

@@ -1,5 +1,5 @@
-// From a checked batch to work lists in the workspace: everything a run of `flashinfer` needs and
-// no layer changes.
+// From a checked batch to work lists in the workspace: everything a run of paged_attention.hpp
+// needs and no layer changes.
 //
 // The workspace begins with parts whose size depends on the backend alone, so that a plan may be
 // refreshed at the same addresses: counters, partial results. The lists follow, then page ids and
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <attune/backend.hpp>
+#include <attune/descriptor.hpp>
 #include <attune/spec.hpp>
 #include <attune/validate.hpp>
 
@@ -20,10 +21,11 @@
 #include "plan/decode_work.hpp"
 #include "plan/prefill_work.hpp"
 
-namespace attune::backends::flashinfer {
+namespace attune::backends::shared::paged {
 
 /// What was settled when the backend was made.
 struct Setup {
+  const BackendDescriptor* descriptor = nullptr;
   AttentionSpec spec;
   const kernels::paged_decode::sm80::Instance* decode = nullptr;
   const kernels::ragged_prefill::sm80::Instance* prefill = nullptr;
@@ -63,7 +65,7 @@ struct Sizes {
   std::int64_t kv_entries = 0;
 };
 
-class FlashinferPlan final : public Plan {
+class PagedPlan final : public Plan {
  public:
   attention::BatchFacts facts;
   Workspace workspace;
@@ -81,9 +83,9 @@ class FlashinferPlan final : public Plan {
 [[nodiscard]] std::size_t workspace_bytes(const Setup& setup, const Sizes& sizes);
 
 /// Fills the plan's lists and host image from a checked batch; sizes and workspace are set.
-[[nodiscard]] Status make_lists(const Setup& setup, const BatchView& batch, FlashinferPlan& plan);
+[[nodiscard]] Status make_lists(const Setup& setup, const BatchView& batch, PagedPlan& plan);
 
 /// Where the lists begin in the workspace.
 [[nodiscard]] Parts parts_of(const Setup& setup, const Sizes& sizes, void* memory);
 
-}  // namespace attune::backends::flashinfer
+}  // namespace attune::backends::shared::paged

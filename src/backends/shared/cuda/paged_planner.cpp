@@ -1,4 +1,4 @@
-#include "backends/flashinfer/cuda/planner.hpp"
+#include "backends/shared/cuda/paged_planner.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include "base/math.hpp"
 #include "plan/workspace.hpp"
 
-namespace attune::backends::flashinfer {
+namespace attune::backends::shared::paged {
 namespace {
 
 using attention::CutRule;
@@ -88,13 +88,12 @@ Parts lay_out(const Setup& setup, const Sizes& n, plan::WorkspaceCutter& cut) {
   const std::int64_t prefill_places =
       static_cast<std::int64_t>(n.prefill_parts) * setup.spec.num_kv_heads;
   const std::int64_t prefill_part_rows = prefill_places * setup.prefill->rows;
-  const std::int64_t dims = setup.spec.head_dim_vo;
   parts.num_counters = 1 + decode_places + prefill_places;
   parts.counters = cut.take<std::int32_t>(parts.num_counters);
   if (parts.counters != nullptr) parts.prefill_arrivals = parts.counters + 1 + decode_places;
-  parts.decode_o = cut.take<float>(decode_part_rows * dims);
+  parts.decode_o = cut.take<float>(decode_part_rows * setup.decode->head_dim_vo);
   parts.decode_state = cut.take<float2>(decode_part_rows);
-  parts.prefill_o = cut.take<float>(prefill_part_rows * dims);
+  parts.prefill_o = cut.take<float>(prefill_part_rows * setup.prefill->head_dim_vo);
   parts.prefill_state = cut.take<float2>(prefill_part_rows);
   parts.decode_work = cut.take<attention::DecodeWork>(1);
   parts.chunks = cut.take<attention::DecodeChunk>(n.max_chunks);
@@ -118,7 +117,7 @@ std::size_t workspace_bytes(const Setup& setup, const Sizes& sizes) {
   return count.bytes();
 }
 
-Status make_lists(const Setup& setup, const BatchView& batch, FlashinferPlan& plan) {
+Status make_lists(const Setup& setup, const BatchView& batch, PagedPlan& plan) {
   const Sizes& n = plan.sizes;
   const auto entries = static_cast<std::int64_t>(batch.kv_indices.size());
   if (entries > n.kv_entries)
@@ -169,4 +168,4 @@ Status make_lists(const Setup& setup, const BatchView& batch, FlashinferPlan& pl
   return {};
 }
 
-}  // namespace attune::backends::flashinfer
+}  // namespace attune::backends::shared::paged

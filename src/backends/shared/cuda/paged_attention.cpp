@@ -1,0 +1,361 @@
+#include "backends/shared/cuda/paged_attention.hpp"
+
+#include <cmath>
+#include <string>
+
+#include <cuda_runtime_api.h>
+
+#include <attune/descriptor.hpp>
+#include <attune/validate.hpp>
+
+#include "attention/lse.hpp"
+#include "backends/shared/cuda/paged_planner.hpp"
+#include "base/join.hpp"
+#include "device/cuda/memory.hpp"
+#include "device/cuda/status.hpp"
+#include "kernels/append_kv/sm80/launch.hpp"
+#include "plan/workspace.hpp"
+
+namespace attune::backends::shared {
+namespace {
+
+using paged::PagedPlan;
+using paged::Setup;
+
+namespace decode = kernels::paged_decode::sm80;
+namespace prefill = kernels::ragged_prefill::sm80;
+namespace append = kernels::append_kv::sm80;
+using device::cuda::native;
+using device::cuda::status_of;
+
+template <class Element>
+Element element_of(DType t) {
+  if (t == DType::f32) return Element::f32;
+  return t == DType::bf16 ? Element::bf16 : Element::f16;
+}
+
+/// What both kernels' Params share.
+template <class Params>
+void fill_tensors(const AttentionSpec& spec, const LayerCall& call, Params& p) {
+  using Element = decltype(p.q_element);
+  p.q = call.q.data;
+  p.q_token_stride = call.q.stride[0];
+  p.q_head_stride = call.q.stride[1];
+  p.q_element = element_of<Element>(call.q.dtype);
+  p.o = call.o.data;
+  p.o_token_stride = call.o.stride[0];
+  p.o_head_stride = call.o.stride[1];
+  p.o_element = element_of<Element>(call.o.dtype);
+  if (call.lse.defined()) {
+    p.lse = call.lse.as<float>();
+    p.lse_token_stride = call.lse.stride[0];
+    p.lse_head_stride = call.lse.stride[1];
+  }
+  p.head_dim_qk = spec.head_dim_qk;
+  p.head_dim_vo = spec.head_dim_vo;
+  p.num_kv_heads = spec.num_kv_heads;
+  p.gqa_group_size = spec.gqa_group_size();
+  const float k_scale = call.k_scale_per_head == nullptr ? call.k_scale : 1.0f;
+  p.scale_log2 = spec.sm_scale * call.q_scale * k_scale * static_cast<float>(attention::kLog2E);
+  p.v_scale = call.v_scale_per_head == nullptr ? call.v_scale : 1.0f;
+  p.k_scale_per_head = call.k_scale_per_head;
+  p.v_scale_per_head = call.v_scale_per_head;
+  p.soft_cap_log2 = spec.logits_soft_cap * static_cast<float>(attention::kLog2E);
+  p.sinks = spec.sinks ? call.sinks : nullptr;
+  p.alibi_slopes = spec.alibi ? call.alibi_slopes : nullptr;
+}
+
+/// Copies go sixteen bytes at a time: rows must start at multiples of that.
+Status check_alignment(const char* what, const TensorView& view) {
+  const std::size_t size = size_of(view.dtype);
+  bool good = reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
+  for (int i = 0; i + 1 < view.rank; ++i) {
+    const auto axis = static_cast<std::size_t>(i);
+    if (view.shape[axis] > 1)
+      good = good && static_cast<std::size_t>(view.stride[axis]) * size % 16 == 0;
+  }
+  if (good) return {};
+  return invalid_argument(base::join(what,
+                                     " must start at a multiple of 16 bytes, and so must each "
+                                     "of its rows"));
+}
+
+class PagedBackend final : public Backend {
+ public:
+  PagedBackend(const BackendContext& context, const Setup& setup)
+      : context_(context), setup_(setup) {
+    context_.executor = nullptr;
+  }
+
+  [[nodiscard]] const BackendDescriptor& descriptor() const override { return *setup_.descriptor; }
+
+  [[nodiscard]] WorkspaceSize workspace_size(const BatchBounds& bounds) const override {
+    return {.device_bytes = workspace_bytes(setup_, sizes_of(setup_, bounds))};
+  }
+
+  Result<PlanHandle> plan(const BatchView& batch, const Workspace& workspace,
+                          Stream stream) override;
+  Status refresh(Plan& plan, const BatchView& batch, Stream stream) override;
+  Status append_kv(const LayerCall& call, Stream stream) override;
+  Status run(const Plan& plan, const LayerCall& call, Stream stream) override;
+
+ private:
+  Status upload(PagedPlan& plan, Stream stream);
+  [[nodiscard]] attention::PagedKv keys_of(const PagedPlan& plan, const LayerCall& call) const;
+
+  BackendContext context_;
+  Setup setup_;
+};
+
+Status PagedBackend::upload(PagedPlan& plan, Stream stream) {
+  // The image is ordinary memory: the call returns when it has been read.
+  cudaError_t error = cudaMemcpyAsync(plan.parts.decode_work, plan.image.data(), plan.image.size(),
+                                      cudaMemcpyHostToDevice, native(stream));
+  if (error == cudaSuccess)
+    error = cudaMemsetAsync(
+        plan.parts.counters, 0,
+        static_cast<std::size_t>(plan.parts.num_counters) * sizeof(std::int32_t), native(stream));
+  if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();
+  return status_of(error, "copying a plan to the device");
+}
+
+Result<PlanHandle> PagedBackend::plan(const BatchView& batch, const Workspace& workspace,
+                                      Stream stream) {
+  auto facts = attention::validate_batch(batch, context_.spec, context_.page_size);
+  if (!facts.ok()) return facts.status();
+  auto made = std::make_unique<PagedPlan>();
+  made->facts = *facts;
+  made->workspace = workspace;
+  made->sizes = sizes_of(setup_, attention::bounds_of(batch));
+  const std::size_t wanted = workspace_bytes(setup_, made->sizes);
+  if (workspace.device == nullptr || workspace.device_bytes < wanted)
+    return invalid_argument(base::join("the workspace is too small: want ", wanted, " bytes, have ",
+                                       workspace.device == nullptr ? 0 : workspace.device_bytes));
+  if (reinterpret_cast<std::uintptr_t>(workspace.device) % plan::WorkspaceCutter::kAlignment != 0)
+    return invalid_argument("the workspace must be aligned to 256 bytes");
+  // Page ids come last: what the caller gave beyond this batch's needs is room for longer ones.
+  made->sizes.kv_entries +=
+      static_cast<std::int64_t>((workspace.device_bytes - wanted) / sizeof(std::int32_t));
+  made->parts = parts_of(setup_, made->sizes, workspace.device);
+  if (Status s = make_lists(setup_, batch, *made); !s.ok()) return s;
+  made->decodes = made->decode.work.num_items > 0;
+  made->prefills = made->prefill.work.num_items > 0;
+  if (Status s = upload(*made, stream); !s.ok()) return s;
+  return PlanHandle(std::move(made));
+}
+
+Status PagedBackend::refresh(Plan& plan, const BatchView& batch, Stream stream) {
+  auto& mine = static_cast<PagedPlan&>(plan);
+  auto facts = attention::validate_batch(batch, context_.spec, context_.page_size);
+  if (!facts.ok()) return facts.status();
+  // A captured run launches what the plan had, on tensors of the plan's shape.
+  if (facts->source != mine.facts.source || facts->num_qo_tokens != mine.facts.num_qo_tokens)
+    return invalid_argument(base::join("refresh wants the plan's ", mine.facts.num_qo_tokens,
+                                       " query tokens from the same source of keys, have ",
+                                       facts->num_qo_tokens, ": make a new plan"));
+  if (Status s = make_lists(setup_, batch, mine); !s.ok()) return s;
+  if ((mine.decode.work.num_items > 0) != mine.decodes ||
+      (mine.prefill.work.num_items > 0) != mine.prefills)
+    return invalid_argument("refresh wants the plan's mix of prefill and decode: make a new plan");
+  mine.facts = *facts;
+  return upload(mine, stream);
+}
+
+Status PagedBackend::append_kv(const LayerCall& call, Stream stream) {
+  const AttentionSpec& spec = context_.spec;
+  if (Status s = attention::validate_append(call, spec, context_.page_size, context_.kv_layout);
+      !s.ok())
+    return s;
+  const bool hnd = context_.kv_layout == KvLayout::hnd;
+  const auto side = [&](const TensorView& in, const TensorView& cache, float scale,
+                        const float* scale_per_head) {
+    return append::Side{.in = in.data,
+                        .in_token_stride = in.stride[0],
+                        .in_head_stride = in.stride[1],
+                        .cache = cache.data,
+                        .page_stride = cache.stride[0],
+                        .token_stride = cache.stride[hnd ? 2 : 1],
+                        .head_stride = cache.stride[hnd ? 1 : 2],
+                        .head_dim = static_cast<int>(in.shape[2]),
+                        .scale = scale,
+                        .scale_per_head = scale_per_head};
+  };
+  return append::launch({.k = side(call.k, call.k_cache, call.k_scale, call.k_scale_per_head),
+                         .v = side(call.v, call.v_cache, call.v_scale, call.v_scale_per_head),
+                         .in_dtype = call.k.dtype,
+                         .cache_dtype = spec.kv_dtype,
+                         .page_size = context_.page_size,
+                         .num_heads = spec.num_kv_heads,
+                         .num_tokens = static_cast<std::int64_t>(call.slot_mapping.size()),
+                         .num_slots = call.k_cache.shape[0] * context_.page_size,
+                         .slot_mapping = call.slot_mapping.data()},
+                        native(stream));
+}
+
+attention::PagedKv PagedBackend::keys_of(const PagedPlan& plan, const LayerCall& call) const {
+  attention::PagedKv kv;
+  if (plan.facts.source == KvSource::ragged) {
+    kv.k = call.k.data;
+    kv.v = call.v.data;
+    kv.k_page_stride = call.k.stride[0];
+    kv.k_head_stride = call.k.stride[1];
+    kv.v_page_stride = call.v.stride[0];
+    kv.v_head_stride = call.v.stride[1];
+    return kv;
+  }
+  const bool hnd = context_.kv_layout == KvLayout::hnd;
+  kv.k = call.k_cache.data;
+  kv.v = call.v_cache.data;
+  kv.k_page_stride = call.k_cache.stride[0];
+  kv.k_token_stride = call.k_cache.stride[hnd ? 2 : 1];
+  kv.k_head_stride = call.k_cache.stride[hnd ? 1 : 2];
+  kv.v_page_stride = call.v_cache.stride[0];
+  kv.v_token_stride = call.v_cache.stride[hnd ? 2 : 1];
+  kv.v_head_stride = call.v_cache.stride[hnd ? 1 : 2];
+  kv.indices = plan.parts.kv_indices;
+  kv.page_size = context_.page_size;
+  return kv;
+}
+
+Status PagedBackend::run(const Plan& plan, const LayerCall& call, Stream stream) {
+  const auto& mine = static_cast<const PagedPlan&>(plan);
+  const AttentionSpec& spec = context_.spec;
+  if (Status s =
+          attention::validate_run(call, mine.facts, spec, context_.page_size, context_.kv_layout);
+      !s.ok())
+    return s;
+  const bool ragged = mine.facts.source == KvSource::ragged;
+  if (Status s = check_alignment("q", call.q); !s.ok()) return s;
+  if (Status s = check_alignment("o", call.o); !s.ok()) return s;
+  if (Status s = check_alignment("keys", ragged ? call.k : call.k_cache); !s.ok()) return s;
+  if (Status s = check_alignment("values", ragged ? call.v : call.v_cache); !s.ok()) return s;
+
+  if (mine.prefills) {
+    prefill::Params p;
+    fill_tensors(spec, call, p);
+    p.kv = keys_of(mine, call);
+    p.work = mine.parts.prefill_work;
+    p.items = mine.parts.items;
+    p.partial_o = mine.parts.prefill_o;
+    p.partial_state = mine.parts.prefill_state;
+    p.arrivals = mine.parts.prefill_arrivals;
+    p.rule = setup_.rule;
+    p.custom_mask = mine.parts.mask;
+    p.xai_temperature_len = spec.xai_temperature_len;
+    if (Status s = prefill::launch(*setup_.prefill, p, setup_.prefill_grid, native(stream));
+        !s.ok())
+      return s;
+  }
+  if (mine.decodes) {
+    decode::Params p;
+    fill_tensors(spec, call, p);
+    p.kv = keys_of(mine, call);
+    p.page = decode::FastDivisor(static_cast<std::uint32_t>(p.kv.page_size));
+    p.work = mine.parts.decode_work;
+    p.chunks = mine.parts.chunks;
+    p.partial_o = mine.parts.decode_o;
+    p.partial_state = mine.parts.decode_state;
+    p.claims = mine.parts.counters;
+    p.arrivals = mine.parts.counters + 1;
+    const plan::DecodeShape& shape = mine.sizes.shape;
+    p.row_blocks = decode::FastDivisor(static_cast<std::uint32_t>(shape.row_blocks));
+    p.rows = decode::FastDivisor(
+        static_cast<std::uint32_t>(std::min(setup_.decode->rows, spec.gqa_group_size())));
+    p.heads_per_cta = shape.heads_per_cta;
+    p.units = decode::FastDivisor(static_cast<std::uint32_t>(shape.units));
+    return decode::launch(*setup_.decode, p, setup_.decode_grid, setup_.decode_shared_bytes,
+                          setup_.overlap, native(stream));
+  }
+  return {};
+}
+
+/// Options that only some of the names declare.
+Status check_declared(const BackendDescriptor& descriptor, const AttentionSpec& spec) {
+  FeatureSet declared;
+  for (const Capability& row : descriptor.capabilities)
+    if (row.device == DeviceKind::cuda && row.status != BackendStatus::not_built)
+      declared = declared | row.features;
+  const struct {
+    bool wanted;
+    Feature feature;
+  } options[] = {{spec.sinks, Feature::sinks},
+                 {spec.attention_chunk > 0, Feature::attention_chunk},
+                 {spec.xai_temperature_len > 0, Feature::xai_temperature},
+                 {spec.alibi, Feature::alibi},
+                 {spec.relative_bias, Feature::relative_bias},
+                 {spec.kind == AttentionKind::cross, Feature::cross_attention},
+                 {spec.per_head_scales, Feature::per_head_scales}};
+  for (const auto& option : options)
+    if (option.wanted && !declared.has(option.feature))
+      return unsupported(base::join(descriptor.name, " declares no ", name(option.feature)));
+  return {};
+}
+
+Status check_context(const BackendContext& context, const BackendDescriptor& descriptor) {
+  const AttentionSpec& spec = context.spec;
+  const std::string_view self = descriptor.name;
+  if (context.device.kind != DeviceKind::cuda)
+    return unsupported(base::join(self, " runs on cuda here, not on ", name(context.device.kind)));
+  if (spec.variant != Variant::gqa)
+    return unsupported(base::join(self, " serves gqa here, not ", name(spec.variant)));
+  if (context.batch_invariant)
+    return unsupported(base::join(
+        self, " cuts work by the whole batch: a request's bits may depend on its neighbours"));
+  if (Status s = attention::validate_spec(spec); !s.ok()) return s;
+  if (context.page_size < 1)
+    return invalid_argument(base::join("page_size must be positive, have ", context.page_size));
+  if (context.kv_layout != KvLayout::nhd && context.kv_layout != KvLayout::hnd)
+    return unsupported(base::join(self, " reads nhd and hnd, not ", name(context.kv_layout)));
+  const auto is_half = [](DType t) { return t == DType::bf16 || t == DType::f16; };
+  if (!is_half(spec.q_dtype) || !(is_half(spec.o_dtype) || spec.o_dtype == DType::f32))
+    return unsupported(base::join(self, " wants q in bf16 or fp16 and o in these or fp32, not ",
+                                  name(spec.q_dtype), " and ", name(spec.o_dtype)));
+  if (size_of(spec.kv_dtype) == 2 && spec.kv_dtype != spec.q_dtype)
+    return unsupported(base::join(self, " wants 16-bit keys of q's type: q is ", name(spec.q_dtype),
+                                  ", keys are ", name(spec.kv_dtype)));
+  return check_declared(descriptor, spec);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_paged_attention(const BackendContext& context,
+                                                      const BackendDescriptor& descriptor) {
+  if (Status s = check_context(context, descriptor); !s.ok()) return s;
+  const AttentionSpec& spec = context.spec;
+  const auto card = device::cuda::card_facts(context.device.index);
+  if (!card.ok()) return card.status();
+  if (cudaError_t error = cudaSetDevice(context.device.index); error != cudaSuccess) {
+    (void)cudaGetLastError();
+    return status_of(error, "cudaSetDevice");
+  }
+  if (card->sm < 80)
+    return unsupported(base::join(descriptor.name, " wants compute capability 8.0 or newer, have ",
+                                  card->sm / 10, ".", card->sm % 10));
+  // The kernels are compiled for two sizes of shared memory.
+  const int shared_per_sm = card->sm >= 90 ? 228 * 1024 : 164 * 1024;
+  Setup setup{.descriptor = &descriptor,
+              .spec = spec,
+              .decode = decode::find(spec.kv_dtype, spec.head_dim_qk, spec.head_dim_vo,
+                                     spec.gqa_group_size(), shared_per_sm),
+              .prefill = prefill::find(spec.kv_dtype, spec.head_dim_qk, spec.head_dim_vo),
+              .rule = {.causal = spec.causal && !spec.custom_mask,
+                       .window_left = spec.window_left,
+                       .window_right = spec.window_right,
+                       .attention_chunk = spec.attention_chunk}};
+  if (setup.decode == nullptr || setup.prefill == nullptr)
+    return unsupported(base::join(descriptor.name, " has no kernel for ", name(spec.kv_dtype),
+                                  " keys with head dims ", spec.head_dim_qk, "/",
+                                  spec.head_dim_vo));
+  const auto shared = decode::prepare(*setup.decode, shared_per_sm);
+  if (!shared.ok()) return shared.status();
+  const auto ctas = prefill::prepare(*setup.prefill);
+  if (!ctas.ok()) return ctas.status();
+  setup.decode_shared_bytes = *shared;
+  setup.overlap = card->sm >= 90;
+  setup.decode_grid = card->num_sms * setup.decode->ctas_per_sm;
+  setup.prefill_grid = card->num_sms * *ctas;
+  return std::unique_ptr<Backend>(std::make_unique<PagedBackend>(context, setup));
+}
+
+}  // namespace attune::backends::shared

@@ -1,0 +1,18 @@
+// The backend behind flashinfer and triton on CUDA: a host plan of work lists, the general decode
+// and prefill kernels, any page size (backends/flashinfer/README.md). The two names differ in what
+// their descriptors declare.
+#pragma once
+
+#include <memory>
+
+#include <attune/backend.hpp>
+#include <attune/descriptor.hpp>
+
+namespace attune::backends::shared {
+
+/// Makes it on the context's device, or refuses with the reason; options that no row of
+/// `descriptor` declares are refused.
+[[nodiscard]] Result<std::unique_ptr<Backend>> make_paged_attention(
+    const BackendContext& context, const BackendDescriptor& descriptor);
+
+}  // namespace attune::backends::shared
