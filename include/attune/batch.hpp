@@ -53,7 +53,10 @@ enum class KvSource : std::uint8_t {
 };
 
 /// A group of consecutive requests whose page tables begin with the same pages (read off the prefix
-/// tree).
+/// tree). A hint: a backend whose row says Feature::cascade may read those pages once for all of
+/// the group, others read them for each request; either way results are those of a batch without
+/// groups, up to rounding, and to the bit where BackendContext::batch_invariant asks for it. Groups
+/// should nest; a backend passes over one that overlaps another in part.
 struct PrefixGroup {
   std::int32_t first_request = 0;
   std::int32_t num_requests = 0;

@@ -32,7 +32,8 @@ enum class Feature : std::uint32_t {
   target_verify = 1u << 14,
   draft_extend = 1u << 15,
   tree_verify = 1u << 16,
-  cascade = 1u << 17,
+  cascade =
+      1u << 17,  ///< reads pages that BatchView::prefix_groups names once a group, where it pays
   unequal_head_dims = 1u << 18,
   cuda_graph = 1u << 19,
   device_planning = 1u << 20,

@@ -2,6 +2,7 @@
 #include <attune/backend.hpp>
 
 #include "backends/cpu/descriptor.hpp"
+#include "backends/cpu/with_cascade.hpp"
 #include "backends/shared/cpu_backend.hpp"
 #include "kernels/paged_decode/table.hpp"
 #include "kernels/ragged_prefill/table.hpp"
@@ -9,7 +10,12 @@
 namespace attune::backends::cpu {
 
 Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
-  return shared::make_cpu_backend(context, kDescriptor, [](const BackendContext& c) {
+  return make_with_cascade(context, plan::CascadeMode::by_cost);
+}
+
+Result<std::unique_ptr<Backend>> make_with_cascade(const BackendContext& context,
+                                                   plan::CascadeMode cascade) {
+  const auto find = [](const BackendContext& c) {
     static_assert(static_cast<int>(CpuIsa::scalar) ==
                       static_cast<int>(kernels::simd::Isa::scalar) &&
                   static_cast<int>(CpuIsa::amx) == static_cast<int>(kernels::simd::Isa::amx));
@@ -17,7 +23,8 @@ Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
     return shared::CpuKernels{
         .decode = kernels::paged_decode::find(isa, c.spec.q_dtype, c.spec.kv_dtype),
         .prefill = kernels::ragged_prefill::find(isa, c.spec.q_dtype, c.spec.kv_dtype)};
-  });
+  };
+  return shared::make_cpu_backend(context, kDescriptor, find, cascade);
 }
 
 }  // namespace attune::backends::cpu

@@ -10,7 +10,7 @@ inline constexpr FeatureSet kFeatures =
     Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::alibi |
     Feature::custom_mask | Feature::cross_attention | Feature::encoder_only | Feature::kv_scales |
     Feature::per_head_scales | Feature::ragged_kv | Feature::mixed_batch | Feature::target_verify |
-    Feature::draft_extend | Feature::tree_verify | Feature::cascade | Feature::unequal_head_dims |
+    Feature::draft_extend | Feature::tree_verify | Feature::unequal_head_dims |
     Feature::cuda_graph | Feature::deterministic | Feature::chunked_prefix;
 
 inline constexpr FixedList<HeadDims, 12> kHeadDims{{64, 64},   {80, 80},   {96, 96},  {128, 128},
@@ -18,7 +18,7 @@ inline constexpr FixedList<HeadDims, 12> kHeadDims{{64, 64},   {80, 80},   {96, 
 
 inline constexpr BackendDescriptor kDescriptor{
     .name = "flashinfer",
-    .summary = "FA2-style paged and ragged kernels with split KV and cascade",
+    .summary = "FA2-style paged and ragged kernels with split KV",
     .needs = "libattune_cuda.so and a GPU of compute capability 8.0 or newer",
     .capabilities = {{.device = DeviceKind::cuda,
                       .status = BackendStatus::experimental,

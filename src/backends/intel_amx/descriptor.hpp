@@ -27,8 +27,8 @@ inline constexpr BackendDescriptor kDescriptor{
                      Feature::encoder_only | Feature::xai_temperature | Feature::attention_chunk |
                      Feature::kv_scales | Feature::per_head_scales | Feature::ragged_kv |
                      Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
-                     Feature::tree_verify | Feature::unequal_head_dims | Feature::batch_invariant |
-                     Feature::deterministic | Feature::chunked_prefix},
+                     Feature::tree_verify | Feature::cascade | Feature::unequal_head_dims |
+                     Feature::batch_invariant | Feature::deterministic | Feature::chunked_prefix},
         {.device = DeviceKind::cpu,
          .status = BackendStatus::experimental,
          .isa = CpuIsa::amx,
@@ -41,8 +41,8 @@ inline constexpr BackendDescriptor kDescriptor{
                      Feature::alibi | Feature::custom_mask | Feature::xai_temperature |
                      Feature::attention_chunk | Feature::kv_scales | Feature::ragged_kv |
                      Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
-                     Feature::tree_verify | Feature::batch_invariant | Feature::deterministic |
-                     Feature::chunked_prefix}}};
+                     Feature::tree_verify | Feature::cascade | Feature::batch_invariant |
+                     Feature::deterministic | Feature::chunked_prefix}}};
 
 Result<std::unique_ptr<Backend>> make(const BackendContext& context);
 

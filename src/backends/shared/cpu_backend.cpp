@@ -163,7 +163,8 @@ Status CpuBackend::run(const Plan& plan, const LayerCall& call, Stream) {
         const Work& w = *static_cast<const Work*>(context);
         auto* const sums =
             reinterpret_cast<float*>(w.plan.parts.scratch + thread * w.plan.scratch_bytes);
-        kernels::merge_states::run(w.decode, w.plan.merges[static_cast<std::size_t>(n)], sums);
+        kernels::merge_states::run(w.decode, w.plan.merges[static_cast<std::size_t>(n)],
+                                   w.plan.sources.data(), sums);
       },
       &work);
   return {};
@@ -200,7 +201,8 @@ Status check_context(const BackendContext& context, std::string_view me) {
 
 Result<std::unique_ptr<Backend>> make_cpu_backend(const BackendContext& context,
                                                   const BackendDescriptor& descriptor,
-                                                  CpuKernels (*find)(const BackendContext&)) {
+                                                  CpuKernels (*find)(const BackendContext&),
+                                                  plan::CascadeMode cascade) {
   if (Status s = check_context(context, descriptor.name); !s.ok()) return s;
   const AttentionSpec& spec = context.spec;
   const CpuKernels kernels = find(context);
@@ -212,6 +214,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const BackendContext& context,
       .spec = spec,
       .num_threads = context.executor != nullptr ? context.executor->num_threads() : 1,
       .batch_invariant = context.batch_invariant,
+      .cascade = context.batch_invariant ? plan::CascadeMode::off : cascade,
       .decode = kernels.decode,
       .prefill = kernels.prefill};
   return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(context, descriptor, setup));

@@ -9,6 +9,7 @@
 #include <attune/status.hpp>
 
 #include "kernels/dense/table.hpp"
+#include "plan/cascade.hpp"
 
 namespace attune::backends::shared {
 
@@ -18,8 +19,10 @@ struct CpuKernels {
 };
 
 /// `find` picks the kernels for a context whose spec makes sense; a null row is a refusal.
-Result<std::unique_ptr<Backend>> make_cpu_backend(const BackendContext& context,
-                                                  const BackendDescriptor& descriptor,
-                                                  CpuKernels (*find)(const BackendContext&));
+/// `cascade`: which prefix_groups become levels; a batch-invariant backend takes none.
+Result<std::unique_ptr<Backend>> make_cpu_backend(
+    const BackendContext& context, const BackendDescriptor& descriptor,
+    CpuKernels (*find)(const BackendContext&),
+    plan::CascadeMode cascade = plan::CascadeMode::by_cost);
 
 }  // namespace attune::backends::shared

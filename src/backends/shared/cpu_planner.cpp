@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backends/shared/cpu_blocks.hpp"
 #include "base/math.hpp"
 #include "kernels/dense/scratch.hpp"
 #include "kernels/paged_decode/policy.hpp"
@@ -17,49 +18,9 @@ namespace {
 namespace dense = kernels::dense;
 using attention::KeyRange;
 
-/// Parts each thread would get if all work were cut evenly: enough that the last one to finish
-/// keeps the others waiting for a fraction of the whole only.
-constexpr std::int64_t kPartsPerThread = 4;
 /// Keys of a part where the neighbours may not matter.
 constexpr std::int64_t kInvariantChunk = 4096;
-/// Fewer rows would pack the same keys too often.
-constexpr std::int64_t kMinBlockRows = 48;
-/// What fetching or packing a key costs, in rows that multiply it.
-constexpr double kReadingRows = 8.0;
-
 static_assert(kPromptGranule % dense::kKeyTile == 0, "rows meet their keys in the same tiles");
-
-/// Heads of one KV head that fit a block, and how many blocks hold them all.
-struct HeadBlocks {
-  std::int64_t heads;
-  std::int64_t count;
-};
-
-HeadBlocks head_blocks(const AttentionSpec& spec) {
-  const std::int64_t group = spec.gqa_group_size();
-  const std::int64_t count = base::ceil_div<std::int64_t>(group, kernels::ragged_prefill::kMaxRows);
-  return {base::ceil_div(group, count), count};
-}
-
-/// A single query token of few heads reads its keys in place.
-bool decodes(const AttentionSpec& spec, std::int64_t qo_len) {
-  return qo_len == 1 && spec.gqa_group_size() <= kernels::paged_decode::kMaxGroup &&
-         !spec.custom_mask;
-}
-
-/// KV heads of one decode item: all of them, so that tiles are read from end to end, unless there
-/// are too few keys to give every thread some; then the heads must.
-std::int64_t decode_kv_heads(const Setup& setup, std::int64_t total_keys) {
-  const AttentionSpec& spec = setup.spec;
-  const std::int64_t most = std::clamp<std::int64_t>(
-      kernels::paged_decode::kMaxRows / spec.gqa_group_size(), 1, spec.num_kv_heads);
-  if (setup.batch_invariant) return most;
-  const std::int64_t wanted = kPartsPerThread * setup.num_threads;
-  const std::int64_t parts = std::max<std::int64_t>(total_keys / plan::SplitPolicy{}.min_chunk, 1);
-  if (setup.num_threads == 1 || parts >= wanted) return most;
-  const std::int64_t groups = base::ceil_div(wanted, parts);
-  return std::clamp<std::int64_t>(spec.num_kv_heads / groups, 1, most);
-}
 
 plan::SplitPolicy split_policy(const Setup& setup) {
   plan::SplitPolicy policy{.granule = dense::kKeyTile};
@@ -70,13 +31,23 @@ plan::SplitPolicy split_policy(const Setup& setup) {
   return policy;
 }
 
+/// Tokens whose rows the workspace has room to keep apart by levels, and levels it has room for.
+/// Batches of more tokens are prefills, whose blocks are full without their neighbours' rows.
+constexpr std::int64_t kCascadeTokens = 512;
+constexpr std::int64_t kCascadeStates = 4;
+
+std::int64_t cascade_states(const Setup& setup, const BatchBounds& bounds) {
+  if (setup.cascade == plan::CascadeMode::off || bounds.max_batch < 2) return 0;
+  return std::min(bounds.max_qo_tokens, kCascadeTokens) * setup.spec.num_qo_heads * kCascadeStates;
+}
+
 /// Rows of the largest block that may be split.
 std::int64_t max_split_rows(const Setup& setup, const BatchBounds& bounds) {
   const AttentionSpec& spec = setup.spec;
   const std::int64_t decoding =
       decodes(spec, 1) ? std::min<std::int64_t>(spec.num_qo_heads, kernels::paged_decode::kMaxRows)
                        : head_blocks(spec).heads;
-  if (bounds.decode_only) return decoding;
+  if (bounds.decode_only && cascade_states(setup, bounds) == 0) return decoding;
   return std::max(decoding, std::min<std::int64_t>(bounds.max_qo_tokens * spec.gqa_group_size(),
                                                    kernels::ragged_prefill::kMaxRows));
 }
@@ -84,14 +55,16 @@ std::int64_t max_split_rows(const Setup& setup, const BatchBounds& bounds) {
 struct Sizes {
   int num_threads;
   std::int64_t scratch_bytes;
-  std::int64_t partial_rows;
+  std::int64_t partial_rows;    ///< split blocks' and cascade_states
+  std::int64_t cascade_states;  ///< one a row for each level and for its own keys
   std::int64_t head_dim_vo;
 };
 
 Sizes sizes(const Setup& setup, const BatchBounds& bounds) {
   if (bounds.max_qo_tokens == 0) return {};
   const AttentionSpec& spec = setup.spec;
-  const bool prefills = !bounds.decode_only || !decodes(spec, 1);
+  const std::int64_t states = cascade_states(setup, bounds);
+  const bool prefills = !bounds.decode_only || !decodes(spec, 1) || states > 0;
   const bool decoding = decodes(spec, 1);
   const std::int64_t total_keys =
       std::min(bounds.max_kv_entries * bounds.page_size, bounds.max_batch * bounds.max_kv_len);
@@ -101,7 +74,8 @@ Sizes sizes(const Setup& setup, const BatchBounds& bounds) {
   return {.num_threads = setup.num_threads,
           .scratch_bytes = std::max(prefills ? prefill_scratch(setup).bytes : 0,
                                     decoding ? decode_scratch(setup).bytes : 0),
-          .partial_rows = parts * max_split_rows(setup, bounds),
+          .partial_rows = parts * max_split_rows(setup, bounds) + states,
+          .cascade_states = states,
           .head_dim_vo = spec.head_dim_vo};
 }
 
@@ -138,142 +112,131 @@ void place_queries(const Setup& setup, const BatchView& batch, CpuPlan& plan) {
   }
 }
 
-/// Query rows that go through the keys together, before any split.
-struct Block {
-  dense::Item item;
-  bool decodes = false;
-  double cost = 0.0;
-};
+/// Turns blocks into items, and rows of several states into merges.
+class ItemMaker {
+ public:
+  ItemMaker(const Setup& setup, const BatchView& batch, const plan::Cascade& cascade, CpuPlan& plan)
+      : setup_(setup), batch_(batch), cascade_(cascade), plan_(plan) {}
 
-/// The keys any of the block's rows sees, and what the block costs: row-key products, packing.
-void survey(const AttentionSpec& spec, const std::vector<KeyRange>& visible, Block& block) {
-  KeyRange all{INT64_MAX, 0};
-  KeyRange shared{0, INT64_MAX};
-  double products = 0.0;
-  for (std::int64_t t = 0; t < block.item.num_tokens; ++t) {
-    const KeyRange& range = visible[static_cast<std::size_t>(block.item.first_token + t)];
-    shared.begin = std::max(shared.begin, range.begin);
-    shared.end = std::min(shared.end, range.end);
-    if (range.begin >= range.end) continue;
-    all.begin = std::min(all.begin, range.begin);
-    all.end = std::max(all.end, range.end);
-    products += static_cast<double>(range.end - range.begin);
+  /// Returns the partial rows used.
+  std::int64_t make() {
+    std::vector<std::vector<Block>> shared;
+    for (const plan::SharedLevel& level : cascade_.levels)
+      shared.push_back(level_blocks(setup_, level, plan_.visible));
+    const std::vector<Block> own = own_blocks(setup_, batch_, plan_.visible, cascade_);
+    for (const Block& block : own) total_cost_ += block.cost;
+    for (const auto& blocks : shared)
+      for (const Block& block : blocks) total_cost_ += block.cost;
+
+    plan_.merges.clear();
+    plan_.sources.clear();
+    for (std::size_t i = 0; i < shared.size(); ++i) add_level(cascade_.levels[i], shared[i]);
+    for (const Block& block : own) add_own(block);
+    plan_.items.clear();
+    for (const std::int32_t i : plan::costliest_first(costs_))
+      plan_.items.push_back(items_[static_cast<std::size_t>(i)]);
+    return partial_rows_;
   }
-  if (all.begin >= all.end) all = {};
-  block.item.shared = shared;
-  block.item.kv_begin = all.begin;
-  block.item.kv_end = all.end;
-  const double reading =
-      kReadingRows * static_cast<double>(all.end - all.begin) * block.item.num_kv_heads;
-  // A decode item's heads are spread over its KV heads: each product is of one head and its keys.
-  block.cost = (products * block.item.num_heads + reading) * (spec.head_dim_qk + spec.head_dim_vo);
-}
 
-std::vector<Block> make_blocks(const Setup& setup, const BatchView& batch,
-                               const std::vector<KeyRange>& visible) {
-  const AttentionSpec& spec = setup.spec;
-  const std::int64_t group = spec.gqa_group_size();
-  const HeadBlocks heads = head_blocks(spec);
-  const std::int64_t max_rows = kernels::ragged_prefill::kMaxRows;
-  // Where neighbours may not matter, a block is as large as it can be.
-  const std::int64_t block_tokens =
-      setup.batch_invariant ? std::max<std::int64_t>(max_rows / heads.heads, 1)
-                            : plan::query_block_tokens(heads.heads, max_rows, kMinBlockRows,
-                                                       batch.num_qo_tokens() * spec.num_qo_heads,
-                                                       kPartsPerThread * setup.num_threads);
-  const std::int64_t decode_heads =
-      decode_kv_heads(setup, std::int64_t{batch.kv_indptr.back()} *
-                                 (batch.source == KvSource::paged ? batch.page_size : 1));
-  std::vector<Block> blocks;
-  const auto add = [&](Block block) {
-    survey(spec, visible, block);
-    blocks.push_back(block);
-  };
-  for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
-    const std::int64_t first_token = batch.qo_indptr[static_cast<std::size_t>(i)];
-    const std::int64_t qo_len = batch.qo_len(i);
-    // The last token of a prompt gets the bits that it would get among the others.
-    const bool of_prompt = setup.batch_invariant && batch.form == BatchForm::extend;
-    if (decodes(spec, qo_len) && !of_prompt) {
-      for (std::int64_t kv_head = 0; kv_head < spec.num_kv_heads; kv_head += decode_heads) {
-        const std::int64_t count = std::min(decode_heads, spec.num_kv_heads - kv_head);
-        add({.item = {.request = i,
-                      .first_token = first_token,
-                      .num_tokens = 1,
-                      .kv_head = static_cast<int>(kv_head),
-                      .num_kv_heads = static_cast<int>(count),
-                      .first_head = static_cast<int>(kv_head * group),
-                      .num_heads = static_cast<int>(count * group),
-                      .kv_len = batch.kv_len(i)},
-             .decodes = true});
-      }
-      continue;
-    }
-    for (std::int64_t t = 0; t < qo_len; t += block_tokens) {
-      for (int kv_head = 0; kv_head < spec.num_kv_heads; ++kv_head) {
-        for (std::int64_t h = 0; h < group; h += heads.heads) {
-          add({.item = {.request = i,
-                        .first_token = first_token + t,
-                        .num_tokens = std::min(block_tokens, qo_len - t),
-                        .request_token = t,
-                        .kv_head = kv_head,
-                        .first_head = static_cast<int>(kv_head * group + h),
-                        .num_heads = static_cast<int>(std::min(heads.heads, group - h)),
-                        .kv_len = batch.kv_len(i)},
-               .decodes = false});
-        }
-      }
-    }
+ private:
+  void add_item(const Block& block, KeyRange keys, std::int64_t partial_row,
+                std::int64_t partial_stride, double cost) {
+    WorkItem work{.item = block.item, .decodes = block.decodes};
+    work.item.kv_begin = std::max(work.item.kv_begin, keys.begin);
+    work.item.kv_end = std::max(std::min(work.item.kv_end, keys.end), work.item.kv_begin);
+    work.item.partial_row = partial_row;
+    work.item.partial_stride = partial_stride;
+    items_.push_back(work);
+    costs_.push_back(cost);
   }
-  return blocks;
-}
 
-/// Returns the partial rows used.
-std::int64_t make_items(const Setup& setup, const BatchView& batch, CpuPlan& plan) {
-  const std::vector<Block> blocks = make_blocks(setup, batch, plan.visible);
-  double total = 0.0;
-  for (const Block& block : blocks) total += block.cost;
+  /// The states of a level lie together, [part][token][query head], whatever its blocks: a merge
+  /// finds its rows without knowing them. So all blocks are cut alike.
+  void add_level(const plan::SharedLevel& level, const std::vector<Block>& blocks) {
+    KeyRange keys{INT64_MAX, 0};
+    double cost = 0.0;
+    for (const Block& block : blocks) {
+      keys.begin = std::min(keys.begin, block.item.kv_begin);
+      keys.end = std::max(keys.end, block.item.kv_end);
+      cost += block.cost;
+    }
+    const plan::KvSplit split = plan::split_kv(
+        split_policy(setup_), keys, cost / static_cast<double>(blocks.size()), total_cost_);
+    const std::int64_t heads = setup_.spec.num_qo_heads;
+    const kernels::merge_states::Source source{.first_row = partial_rows_,
+                                               .token_stride = heads,
+                                               .part_stride = level.num_tokens * heads,
+                                               .num_parts = split.num_parts};
+    for (const Block& block : blocks) {
+      const std::int64_t row = source.first_row +
+                               (block.item.first_token - level.first_token) * heads +
+                               block.item.first_head;
+      for (std::int64_t part = 0; part < split.num_parts; ++part)
+        add_item(block, split.part(part), row + part * source.part_stride, heads,
+                 block.cost / static_cast<double>(split.num_parts));
+    }
+    partial_rows_ += split.num_parts * source.part_stride;
+    level_states_.push_back(source);
+  }
 
-  const plan::SplitPolicy policy = split_policy(setup);
-  std::vector<WorkItem> items;
-  std::vector<double> costs;
-  std::int64_t partial_rows = 0;
-  plan.merges.clear();
-  for (const Block& block : blocks) {
+  void add_own(const Block& block) {
     const dense::Item& whole = block.item;
     const std::int64_t rows = whole.num_tokens * whole.num_heads;
+    const bool shares = cascade_.level_of(whole.request) >= 0;
+    const KeyRange range{whole.kv_begin, whole.kv_end};
+    if (shares && range.begin >= range.end) return add_merge(block, {});
     // A request of several blocks gives every thread work already; unsplit, its bits do not depend
     // on how many blocks there are, nor a prompt's on how it is cut into steps.
     const bool may_split =
-        !setup.batch_invariant ||
-        (batch.form != BatchForm::extend && batch.qo_len(whole.request) == whole.num_tokens);
-    const KeyRange range{whole.kv_begin, whole.kv_end};
-    const plan::KvSplit split = may_split ? plan::split_kv(policy, range, block.cost, total)
-                                          : plan::KvSplit{.range = range};
-    for (std::int64_t part = 0; part < split.num_parts; ++part) {
-      WorkItem work{.item = whole, .decodes = block.decodes};
-      const KeyRange keys = split.part(part);
-      work.item.kv_begin = keys.begin;
-      work.item.kv_end = keys.end;
-      if (split.num_parts > 1) work.item.partial_row = partial_rows + part * rows;
-      items.push_back(work);
-      costs.push_back(block.cost / static_cast<double>(split.num_parts));
-    }
-    if (split.num_parts > 1) {
-      plan.merges.push_back({.first_token = whole.first_token,
-                             .num_tokens = whole.num_tokens,
-                             .first_head = whole.first_head,
-                             .num_heads = whole.num_heads,
-                             .first_partial_row = partial_rows,
-                             .num_parts = split.num_parts});
-      partial_rows += split.num_parts * rows;
-    }
+        !setup_.batch_invariant ||
+        (batch_.form != BatchForm::extend && batch_.qo_len(whole.request) == whole.num_tokens);
+    const plan::KvSplit split =
+        may_split ? plan::split_kv(split_policy(setup_), range, block.cost, total_cost_)
+                  : plan::KvSplit{.range = range};
+    const bool partial = shares || split.num_parts > 1;
+    for (std::int64_t part = 0; part < split.num_parts; ++part)
+      add_item(block, split.part(part), partial ? partial_rows_ + part * rows : -1, whole.num_heads,
+               block.cost / static_cast<double>(split.num_parts));
+    if (!partial) return;
+    add_merge(block, {.first_row = partial_rows_,
+                      .token_stride = whole.num_heads,
+                      .part_stride = rows,
+                      .num_parts = split.num_parts});
+    partial_rows_ += split.num_parts * rows;
   }
-  plan.items.clear();
-  for (const std::int32_t i : plan::costliest_first(costs))
-    plan.items.push_back(items[static_cast<std::size_t>(i)]);
-  return partial_rows;
-}
+
+  /// Joins the states of a request's own keys, if any, and of its levels.
+  void add_merge(const Block& block, const kernels::merge_states::Source& own) {
+    const dense::Item& whole = block.item;
+    kernels::merge_states::Item merge{
+        .first_token = whole.first_token,
+        .num_tokens = whole.num_tokens,
+        .first_head = whole.first_head,
+        .num_heads = whole.num_heads,
+        .first_source = static_cast<std::int64_t>(plan_.sources.size())};
+    if (own.num_parts > 0) plan_.sources.push_back(own);
+    for (std::int32_t i = cascade_.level_of(whole.request); i >= 0;) {
+      const plan::SharedLevel& level = cascade_.levels[static_cast<std::size_t>(i)];
+      kernels::merge_states::Source source = level_states_[static_cast<std::size_t>(i)];
+      source.first_row +=
+          (whole.first_token - level.first_token) * source.token_stride + whole.first_head;
+      plan_.sources.push_back(source);
+      i = level.outer;
+    }
+    merge.num_sources = static_cast<std::int64_t>(plan_.sources.size()) - merge.first_source;
+    plan_.merges.push_back(merge);
+  }
+
+  const Setup& setup_;
+  const BatchView& batch_;
+  const plan::Cascade& cascade_;
+  CpuPlan& plan_;
+  double total_cost_ = 0.0;
+  std::vector<WorkItem> items_;
+  std::vector<double> costs_;
+  std::vector<kernels::merge_states::Source> level_states_;
+  std::int64_t partial_rows_ = 0;
+};
 
 }  // namespace
 
@@ -310,7 +273,11 @@ void make_plan(const Setup& setup, const BatchView& batch, const attention::Batc
   plan.custom_mask.assign(batch.custom_mask.begin(), batch.custom_mask.end());
   plan.custom_mask_indptr.assign(batch.custom_mask_indptr.begin(), batch.custom_mask_indptr.end());
   place_queries(setup, batch, plan);
-  const std::int64_t partial_rows = make_items(setup, batch, plan);
+  // A custom mask is laid out by request: rows of several requests cannot go through it together.
+  const plan::CascadeMode mode = setup.spec.custom_mask ? plan::CascadeMode::off : setup.cascade;
+  const plan::Cascade cascade =
+      plan::find_levels(batch, plan.visible, cascade_costs(setup), mode, n.cascade_states);
+  const std::int64_t partial_rows = ItemMaker(setup, batch, cascade, plan).make();
   require(partial_rows <= n.partial_rows, "the bound on split parts holds");
 }
 

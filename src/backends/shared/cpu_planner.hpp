@@ -15,6 +15,7 @@
 #include "kernels/dense/params.hpp"
 #include "kernels/dense/table.hpp"
 #include "kernels/merge_states/merge_states.hpp"
+#include "plan/cascade.hpp"
 
 namespace attune::backends::shared {
 
@@ -23,6 +24,7 @@ struct Setup {
   AttentionSpec spec{};
   int num_threads = 1;
   bool batch_invariant = false;
+  plan::CascadeMode cascade = plan::CascadeMode::by_cost;
   const kernels::dense::KernelRow* decode = nullptr;
   const kernels::dense::KernelRow* prefill = nullptr;
 };
@@ -47,7 +49,8 @@ class CpuPlan final : public Plan {
   std::int64_t scratch_bytes = 0;  ///< of one thread
 
   std::vector<WorkItem> items;                      ///< costliest first
-  std::vector<kernels::merge_states::Item> merges;  ///< rows of split blocks
+  std::vector<kernels::merge_states::Item> merges;  ///< rows of split blocks and of levels
+  std::vector<kernels::merge_states::Source> sources;
 
   // Copies, so that a plan outlives the caller's arrays.
   std::vector<std::int32_t> kv_indptr;

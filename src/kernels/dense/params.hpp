@@ -88,6 +88,7 @@ struct Item {
   attention::KeyRange shared{};   ///< key indices that every row sees
   std::int64_t kv_len = 0;        ///< of the request (custom masks)
   std::int64_t partial_row = -1;  ///< first row of partial_o; -1 = write the final o and lse
+  std::int64_t partial_stride = 0;  ///< rows of partial_o from a token to the next
 };
 
 using Kernel = void (*)(const Params&, const Item&, void* scratch);

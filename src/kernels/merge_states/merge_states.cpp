@@ -30,33 +30,40 @@ void store(const dense::Rows& o, std::int64_t at, const float* sums, float facto
 
 }  // namespace
 
-void run(const dense::Params& p, const Item& item, float* sums) {
+void run(const dense::Params& p, const Item& item, const Source* sources, float* sums) {
   constexpr float kEmpty = attention::kEmptyLse<float>;
   const std::int64_t rows = item.num_tokens * item.num_heads;
   const int dims = p.head_dim_vo;
   for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t token = item.first_token + row / item.num_heads;
-    const std::int64_t head = item.first_head + row % item.num_heads;
-    const float* const lses = p.partial_lse + item.first_partial_row + row;
-    const float* const parts = p.partial_o + (item.first_partial_row + row) * dims;
+    const std::int64_t token_in_item = row / item.num_heads;
+    const std::int64_t head_in_item = row % item.num_heads;
+    const std::int64_t token = item.first_token + token_in_item;
+    const std::int64_t head = item.first_head + head_in_item;
+    const auto each_state = [&](const auto& visit) {
+      for (const Source* s = sources + item.first_source;
+           s < sources + item.first_source + item.num_sources; ++s) {
+        std::int64_t at = s->first_row + token_in_item * s->token_stride + head_in_item;
+        for (std::int64_t part = 0; part < s->num_parts; ++part, at += s->part_stride) visit(at);
+      }
+    };
 
-    // Weights against the largest lse, parts in order: the same bits whoever computed them.
+    // Weights against the largest lse, states in order: the same bits whoever computed them.
     float largest = kEmpty;
-    for (std::int64_t s = 0; s < item.num_parts; ++s) {
-      const float lse = lses[s * rows];
+    each_state([&](std::int64_t at) {
+      const float lse = p.partial_lse[at];
       if (lse > largest || lse != lse) largest = lse;
-    }
+    });
     float total = 0.0f;
     for (int d = 0; d < dims; ++d) sums[d] = 0.0f;
     if (largest != kEmpty) {
-      for (std::int64_t s = 0; s < item.num_parts; ++s) {
-        const float lse = lses[s * rows];
-        if (lse == kEmpty) continue;
+      each_state([&](std::int64_t at) {
+        const float lse = p.partial_lse[at];
+        if (lse == kEmpty) return;
         const float weight = std::exp(lse - largest);
-        const float* const part = parts + s * rows * dims;
+        const float* const state = p.partial_o + at * dims;
         total += weight;
-        for (int d = 0; d < dims; ++d) sums[d] += weight * part[d];
-      }
+        for (int d = 0; d < dims; ++d) sums[d] += weight * state[d];
+      });
     }
     const bool empty = total == 0.0f;
     const float lse = empty ? kEmpty : largest + std::log(total);
