@@ -81,6 +81,7 @@ std::string case_name(const Case& one) {
                   [](const RequestShape& r) { return r.padding; }),
       "padding");
   add(is_linear(s.variant) && one.seed % 2 == 1, "rich");
+  add(!one.sharing.empty(), join("shared", one.sharing.size()));
   add(one.strided, "strided");
   add(!one.want_lse && !is_linear(s.variant), "no_lse");
   if (!more.empty()) text += "/" + more;

@@ -97,6 +97,9 @@ struct Case {
   bool want_lse = true;
   bool strided = false;
   std::vector<RequestShape> requests{};
+  /// Requests whose leading pages are the same, with the same keys in them; groups nest, outer ones
+  /// first. Their batches say so.
+  std::vector<PrefixGroup> sharing{};
   const Property* property = nullptr;
   FeatureSet exercises{};    ///< beyond those the spec itself asks for
   std::string_view label{};  ///< a hard case's name

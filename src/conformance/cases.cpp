@@ -89,10 +89,7 @@ class HardCases {
     add(awkward(BatchForm::decode, growing), kRefreshEqualsFresh, false);
     if (has(Feature::cuda_graph))
       add(typical(BatchForm::decode, growing), kGraphReplay, true, Feature::cuda_graph);
-    const FeatureSet cascade = has(Feature::cascade) ? FeatureSet(Feature::cascade) : FeatureSet();
-    const std::int32_t page = a.page_size;
-    add(typical(BatchForm::decode, {{1, 2 * page + 7}, {1, 2 * page}, {1, 5 * page + 1}}),
-        kCascadeEqualsFlat, true, cascade);
+    shared_prefixes(BatchForm::decode);
     add(typical(BatchForm::decode, {{1, 4096}, {1, 33}, {1, 1}}), kMatchesReference, true, {},
         "very_unequal");
     add(typical(BatchForm::idle, {}), kMatchesReference, true, {}, "idle");
@@ -199,6 +196,70 @@ class HardCases {
         "tails");
     blind_rows();
     long_extend();
+    shared_prefixes(BatchForm::extend);
+    if (has(Feature::mixed_batch)) shared_prefixes(BatchForm::mixed);
+  }
+
+  /// Trees of prefixes over requests of uneven tails, with whatever may stand in a level's way.
+  void shared_prefixes(BatchForm form) {
+    std::vector<RequestShape> tails;
+    const bool wide = variant_ != Variant::mla;
+    for (std::int32_t i = 0; i < (wide ? 14 : 6); ++i) {
+      // The first has nothing but its prefix.
+      const std::int32_t own = i * 37 % 111;
+      const bool decodes = form == BatchForm::decode || (form == BatchForm::mixed && i % 3 != 0);
+      tails.push_back({decodes ? 1 : 1 + i % 5, own});
+    }
+    const FeatureSet cascade = has(Feature::cascade) ? FeatureSet(Feature::cascade) : FeatureSet();
+    const auto with = [&](std::string_view label, bool smoke, Case one) {
+      share_prefixes(one, Sharing::tree, wide ? 150 : 90);
+      add(std::move(one), kCascadeEqualsFlat, smoke, cascade, label);
+    };
+    const Case plain = typical(form, tails);
+    const bool decode = form == BatchForm::decode;
+    with("", true, plain);
+    with("", decode && wide, awkward(form, tails));
+    if (has(Feature::batch_invariant)) {
+      Case one = plain;
+      share_prefixes(one, Sharing::tree, 90);
+      add(one, kCascadeEqualsFlat, true, cascade | Feature::batch_invariant, "invariant");
+    }
+    if (has(Feature::sliding_window)) {
+      // Sees the tail alone, some of the inner levels, all of them.
+      for (const std::int64_t window : {7, 200, 5000}) {
+        Case one = plain;
+        one.spec.window_left = window;
+        one.spec.sinks = has(Feature::sinks);
+        with("", decode && window == 200, one);
+      }
+    }
+    for (const int group : {1, 3, 9, 71}) {
+      Case one = plain;
+      if (!row_.gqa_group_sizes.empty() && !row_.gqa_group_sizes.contains(group)) continue;
+      one.spec = base_spec(variant_, {plain.spec.head_dim_qk, plain.spec.head_dim_vo}, group,
+                           plain.spec.q_dtype, plain.spec.kv_dtype);
+      if (has(Feature::soft_cap)) one.spec.logits_soft_cap = 3.0f;
+      with("", decode && group == 71 && wide, one);
+    }
+    for (const DType kv : factors_.kv_dtype) {
+      if (size_of(kv) != 1) continue;
+      Case one = plain;
+      one.spec.kv_dtype = kv;
+      one.spec.kv_scales = has(Feature::kv_scales);
+      with("", false, one);
+    }
+    if (has(Feature::alibi) && has(Feature::xai_temperature)) {
+      Case one = plain;
+      one.spec.alibi = true;
+      one.spec.xai_temperature_len = 16;
+      with("", false, one);
+    }
+    if (has(Feature::custom_mask) && !decode) {
+      Case one = plain;
+      one.mask = MaskKind::random;
+      one.spec.custom_mask = true;
+      with("", false, one);
+    }
   }
 
   /// Rows that see nothing at the start, the end and inside of tiles, with sinks if there are any.
@@ -263,6 +324,8 @@ std::vector<Case> make_cases(const Capability& row, std::uint64_t seed) {
       for (std::size_t n = 0; n < rows.size(); ++n) {
         Case one = case_of(factors, rows[n], variant, array * 500 + n);
         one.smoke = std::find(chosen.begin(), chosen.end(), n) != chosen.end();
+        if (!one.sharing.empty() && row.features.has(Feature::cascade))
+          one.exercises = Feature::cascade;
         cases.push_back(std::move(one));
       }
     }

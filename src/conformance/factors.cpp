@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/math.hpp"
 #include "conformance/problem.hpp"
 #include "conformance/properties.hpp"
 
@@ -32,6 +33,7 @@ enum Factor : std::size_t {
   kLse,
   kOffset,
   kStrided,
+  kSharing,
   kNumFactors,
 };
 
@@ -61,6 +63,7 @@ std::vector<int> sizes_of(const Factors& f) {
   set(kLse, f.lse);
   set(kOffset, f.offset);
   set(kStrided, f.strided);
+  set(kSharing, f.sharing);
   return sizes;
 }
 
@@ -102,7 +105,7 @@ bool makes_sense(const Factors& f, const FactorRow& row) {
   if (encoder && (decode || paged || drafts)) return false;
   if (ragged && decode) return false;
   // Without pages, their layout and size are nothing to vary.
-  if (ragged && (on(kLayout) || on(kPageSize))) return false;
+  if (ragged && (on(kLayout) || on(kPageSize) || on(kSharing))) return false;
   if (is(kWindow, f.window, Window::both) && decoder) return false;
   if (other_kind && (on(kMask) || on(kXai) || on(kChunk) || drafts)) return false;
   if (tree && row[kForm] != kUnset && !is(kForm, f.form, BatchForm::target_verify)) return false;
@@ -197,6 +200,8 @@ Factors factors_of(const Capability& row, Variant variant) {
   if (has(Feature::xai_temperature)) f.xai.push_back(1);
   if (has(Feature::attention_chunk)) f.chunk.push_back(1);
   if (has(Feature::lse)) f.lse.push_back(1);
+  // Shared prefixes are a hint: whoever reads pages must take it.
+  f.sharing = {Sharing::none, Sharing::all, Sharing::tree};
   return f;
 }
 
@@ -258,7 +263,35 @@ Case case_of(const Factors& f, const FactorRow& row, Variant variant, std::uint6
   if (f.offset[at(kOffset)] != 0)
     for (std::size_t i = 0; i < one.requests.size(); i += 2)
       one.requests[i].kv_offset = std::int64_t{3} * one.page_size;
+  share_prefixes(one, f.sharing[at(kSharing)], 70);
   return one;
+}
+
+void share_prefixes(Case& one, Sharing sharing, std::int32_t keys) {
+  const auto n = static_cast<std::int32_t>(one.requests.size());
+  if (sharing == Sharing::none || n == 0) return;
+  const std::int32_t pages = base::ceil_div(keys, one.page_size);
+  const auto share = [&](std::int32_t first, std::int32_t count, std::int32_t level) {
+    if (count < 1) return;
+    one.sharing.push_back(
+        {.first_request = first, .num_requests = count, .num_pages = level * pages});
+  };
+  const std::int32_t half = (n + 1) / 2;
+  share(0, n, 1);
+  if (sharing == Sharing::tree) {
+    share(0, half, 2);
+    // A group of one, and one that ends in the middle of its outer one.
+    share(half, 1, 2);
+    share(0, half / 2, 3);
+  }
+  std::vector<std::int32_t> levels(one.requests.size(), 0);
+  for (const PrefixGroup& g : one.sharing)
+    for (std::int32_t i = 0; i < g.num_requests; ++i)
+      levels[static_cast<std::size_t>(g.first_request + i)] = g.num_pages;
+  for (std::size_t i = 0; i < one.requests.size(); ++i) {
+    one.requests[i].kv_len += levels[i] * one.page_size;
+    one.requests[i].kv_offset = one.requests[0].kv_offset;
+  }
 }
 
 }  // namespace attune::conformance

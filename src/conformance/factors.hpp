@@ -13,6 +13,8 @@ enum class Window : std::uint8_t { none, left, both };
 enum class Scales : std::uint8_t { none, whole, per_head };
 enum class Lengths : std::uint8_t { edges, one_long, full_pages, many };
 enum class Place : std::uint8_t { paged, ragged };
+/// Of leading pages: by nobody, by all requests, by a tree of them.
+enum class Sharing : std::uint8_t { none, all, tree };
 
 /// The values each factor may take for one row.
 struct Factors {
@@ -29,6 +31,7 @@ struct Factors {
   std::vector<Scales> scales;
   std::vector<Lengths> lengths{Lengths::edges, Lengths::one_long, Lengths::full_pages,
                                Lengths::many};
+  std::vector<Sharing> sharing;
   std::vector<int> cap, sinks, alibi, xai, chunk, lse;
   std::vector<int> offset{0, 1}, strided{0, 1};
 };
@@ -42,6 +45,9 @@ struct Factors {
                            std::uint64_t seed);
 
 /// Heads, dims, dtypes and a scale; nothing special.
+/// Puts `sharing`'s pages, about `keys` keys a level, in front of a case's requests.
+void share_prefixes(Case& one, Sharing sharing, std::int32_t keys);
+
 [[nodiscard]] AttentionSpec base_spec(Variant variant, HeadDims dims, int group, DType q, DType kv);
 
 }  // namespace attune::conformance

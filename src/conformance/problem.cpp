@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include <attune/validate.hpp>
 
@@ -102,6 +103,24 @@ std::int64_t Random::below(std::int64_t n) {
   return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(n));
 }
 
+namespace {
+
+/// Shared pages hold the keys of the first request that has them.
+void share_rows(const Case& one, const Problem& p, std::vector<char>& rows) {
+  if (rows.empty()) return;
+  const auto row = rows.size() / static_cast<std::size_t>(p.num_keys());
+  const auto at = [&](std::int32_t request) {
+    return rows.data() +
+           static_cast<std::size_t>(p.first_key[static_cast<std::size_t>(request)]) * row;
+  };
+  for (const PrefixGroup& g : one.sharing)
+    for (std::int32_t i = 1; i < g.num_requests; ++i)
+      std::memcpy(at(g.first_request + i), at(g.first_request),
+                  static_cast<std::size_t>(std::int64_t{g.num_pages} * one.page_size) * row);
+}
+
+}  // namespace
+
 Problem make_problem(const Case& one, std::uint64_t layer) {
   Random random(one.seed * 1000003 + layer);
   const AttentionSpec& spec = one.spec;
@@ -120,6 +139,8 @@ Problem make_problem(const Case& one, std::uint64_t layer) {
                     one.gain);
   if (spec.variant != Variant::mla)
     p.v = random_rows(random, p.num_keys() * spec.num_kv_heads * spec.head_dim_vo, spec.kv_dtype);
+  share_rows(one, p, p.k);
+  share_rows(one, p, p.v);
   for (int h = 0; h < spec.num_qo_heads && spec.sinks; ++h)
     p.sinks.push_back(static_cast<float>(random.uniform() * 4.0 - 1.0));
   if (spec.alibi) p.slopes = alibi_slopes(spec.num_qo_heads);

@@ -2,7 +2,6 @@
 #include "conformance/properties.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 
 #include "attention/lse.hpp"
@@ -220,27 +219,18 @@ Outcome parts_merge(const Subject& subject, const Case& one) {
 }
 
 Outcome cascade_equals_flat(const Subject& subject, const Case& one) {
-  // All requests share the leading pages of the first: they need its keys there too.
-  constexpr std::int32_t kSharedPages = 2;
-  Problem problem = make_problem(one);
-  const auto share = [&](std::vector<char>& rows) {
-    if (rows.empty()) return;
-    const auto row = rows.size() / static_cast<std::size_t>(problem.num_keys());
-    const auto length = static_cast<std::size_t>(kSharedPages * one.page_size) * row;
-    for (std::size_t i = 1; i < one.requests.size(); ++i)
-      std::memcpy(rows.data() + static_cast<std::size_t>(problem.first_key[i]) * row, rows.data(),
-                  length);
-  };
-  share(problem.k);
-  share(problem.v);
-  auto backend = subject.make(context_of(subject, one));
-  if (!backend.ok()) return outcome_of(backend.status(), one);
-  auto stage = Stage::make(subject, one, problem, {.shared_pages = kSharedPages});
-  if (!stage.ok()) return failed(stage.status().text());
-  Answer answer = (*stage)->blank_answer();
-  if (Status s = (*stage)->execute(**backend, whole_step(one), answer); !s.ok())
-    return outcome_of(s, one);
-  return against_reference(subject, problem, answer);
+  Answer flat;
+  Answer cascade;
+  Problem problem;
+  if (Outcome o = run_whole(subject, one, {.names_groups = false}, flat, problem);
+      o.verdict != Verdict::passed)
+    return o;
+  if (Outcome o = run_whole(subject, one, {}, cascade, problem); o.verdict != Verdict::passed)
+    return o;
+  if (one.exercises.has(Feature::batch_invariant))
+    if (Outcome o = compare_bits(problem, cascade, flat); o.verdict != Verdict::passed) return o;
+  if (Outcome o = compare(problem, cascade, flat); o.verdict != Verdict::passed) return o;
+  return against_reference(subject, problem, cascade);
 }
 
 Outcome graph_replay(const Subject& subject, const Case& one) {

@@ -27,7 +27,8 @@ extern const Property kNeighboursDoNotMatter;
 extern const Property kPartsMerge;
 /// What append_kv writes is what run reads, and it writes nothing else.
 extern const Property kAppendThenRun;
-/// Named shared prefixes change nothing.
+/// Named shared prefixes change nothing: not a bit where neighbours may not matter, nothing beyond
+/// rounding elsewhere.
 extern const Property kCascadeEqualsFlat;
 /// Offsets beyond 2^31 and 2^32 elements, read and written.
 extern const Property kHugePool;

@@ -103,10 +103,23 @@ void Stage::fill_paged(Prepared& p) {
     p.kv_indptr.push_back(p.kv_indptr.back() + count);
     p.kv_last_page_len.push_back(count == 0 ? 0 : kv_len - (count - 1) * case_.page_size);
   }
-  if (shared_pages_ > 0)
-    p.groups = {{.first_request = 0,
-                 .num_requests = static_cast<std::int32_t>(p.step.parts.size()),
-                 .num_pages = shared_pages_}};
+  if (names_groups_) fill_groups(p);
+}
+
+/// What is left of the case's groups in a step: requests that take part, pages that are full.
+void Stage::fill_groups(Prepared& p) {
+  for (const PrefixGroup& g : case_.sharing) {
+    PrefixGroup here{.num_pages = g.num_pages};
+    for (std::size_t n = 0; n < p.step.parts.size(); ++n) {
+      const std::int32_t request = p.step.parts[n].request;
+      if (request < g.first_request || request >= g.first_request + g.num_requests) continue;
+      if (here.num_requests++ == 0) here.first_request = static_cast<std::int32_t>(n);
+      std::int32_t full = p.kv_indptr[n + 1] - p.kv_indptr[n];
+      if (full > 0 && p.kv_last_page_len[n] < case_.page_size) --full;
+      here.num_pages = std::min(here.num_pages, full);
+    }
+    if (here.num_requests > 0 && here.num_pages > 0) p.groups.push_back(here);
+  }
 }
 
 Result<std::unique_ptr<Prepared>> Stage::prepare(const Step& step) {

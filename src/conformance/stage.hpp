@@ -19,7 +19,7 @@ struct StageOptions {
   unsigned char garbage = 0xff;    ///< in every slot that holds no key
   bool empty_cache = false;        ///< append_kv will fill it
   std::int64_t huge_elements = 0;  ///< the pool spans this many elements, mostly untouched
-  std::int32_t shared_pages = 0;   ///< leading pages that all requests have in common
+  bool names_groups = true;        ///< batches name their shared prefixes
 };
 
 /// Some rows of some requests, as one batch. A request's keys end with its last row's own.
@@ -103,6 +103,7 @@ class Stage {
                                         std::int64_t head) const;
   void fill_ragged(Prepared& p);
   void fill_paged(Prepared& p);
+  void fill_groups(Prepared& p);
 
   const Subject& subject_;
   const Case& case_;
@@ -113,8 +114,8 @@ class Stage {
   std::vector<std::vector<std::int32_t>> pages_;  ///< of each request
   GuardedMemory sinks_, slopes_, k_scales_, v_scales_;
   LayerCall base_call_;
-  std::int32_t shared_pages_ = 0;
   std::int64_t num_pages_ = 0;
+  bool names_groups_ = true;
 };
 
 }  // namespace attune::conformance

@@ -64,10 +64,14 @@ void Stage::choose_pages(const StageOptions& options) {
         static_cast<std::size_t>(base::ceil_div<std::int64_t>(r.kv_len, case_.page_size));
     std::vector<std::int32_t> mine;
     for (std::size_t n = 0; n < count; ++n) {
-      const bool shared = !pages_.empty() && n < static_cast<std::size_t>(shared_pages_);
-      mine.push_back(shared ? pages_[0][n] : ids[next++]);
+      mine.push_back(ids[next++]);
     }
     pages_.push_back(std::move(mine));
+  }
+  for (const PrefixGroup& g : case_.sharing) {
+    const auto first = pages_.begin() + g.first_request;
+    for (auto other = first + 1; other < first + g.num_requests; ++other)
+      std::copy_n(first->begin(), g.num_pages, other->begin());
   }
 }
 
@@ -163,7 +167,7 @@ Status Stage::write_keys(bool values) {
 }
 
 Status Stage::place(const StageOptions& options) {
-  shared_pages_ = options.shared_pages;
+  names_groups_ = options.names_groups;
   choose_pages(options);
   if (Status s = allocate_pool(options); !s.ok() || options.empty_cache) return s;
   if (Status s = write_keys(false); !s.ok() || !apart(case_)) return s;

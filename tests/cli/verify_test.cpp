@@ -51,6 +51,18 @@ TEST(Verify, OneBackendAndAGlobAsJson) {
   EXPECT_GT(first["tolerance"].get<double>(), first["max_abs_err"].get<double>());
 }
 
+TEST(Verify, CascadeRunsItsCasesAndNoOthers) {
+  const Outcome o = verify({"--attention-backend", "cpu", "--cascade", "--json"});
+  EXPECT_EQ(o.code, kDone);
+  const auto json = nlohmann::json::parse(o.out);
+  EXPECT_GT(json["passed"], 20);
+  EXPECT_EQ(json["failed"], 0);
+  EXPECT_EQ(json["skipped"], 0);
+  for (const auto& one : json["cases"])
+    EXPECT_THAT(one["name"].get<std::string>(), ::testing::EndsWith("/cascade_equals_flat"));
+  EXPECT_EQ(verify({"--cascade", "--match", "gqa/*"}).code, kBadInput);
+}
+
 TEST(Verify, EveryBackendIsAnsweredFor) {
   const Outcome o = verify({"--match", "gqa/prefill/*tails*", "--json"});
   EXPECT_EQ(o.code, kDone);

@@ -6,11 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <memory>
 #include <ostream>
 #include <set>
 #include <string>
 
 #include "backends/cpu/descriptor.hpp"
+#include "backends/cpu/with_cascade.hpp"
 #include "backends/reference/descriptor.hpp"
 #include "backends/torch_native/descriptor.hpp"
 #include "conformance/cases.hpp"
@@ -25,6 +27,11 @@ struct Built {
   BackendFactory make;
   CpuIsa cap = CpuIsa::amx;  ///< as --force-isa
 };
+
+/// Whatever its cost test says of these small shapes.
+Result<std::unique_ptr<Backend>> make_sharing_cpu(const BackendContext& context) {
+  return backends::cpu::make_with_cascade(context, plan::CascadeMode::always);
+}
 
 void PrintTo(const Built& built, std::ostream* out) { *out << built.label; }
 
@@ -63,6 +70,21 @@ constexpr Built kBuilt[] = {
     {"cpu_avx2", &backends::cpu::kDescriptor, backends::cpu::kMake, CpuIsa::avx2},
     {"cpu_scalar", &backends::cpu::kDescriptor, backends::cpu::kMake, CpuIsa::scalar},
 };
+
+class EverySharing : public EveryBackend {};
+
+/// Shared prefixes with every other factor, all levels taken.
+TEST_P(EverySharing, FullShared) { expect_all_pass({.full = true, .match = "*shared*"}); }
+
+constexpr Built kSharing[] = {
+    {"cpu", &backends::cpu::kDescriptor, &make_sharing_cpu},
+    {"cpu_avx512", &backends::cpu::kDescriptor, &make_sharing_cpu, CpuIsa::avx512},
+    {"cpu_avx2", &backends::cpu::kDescriptor, &make_sharing_cpu, CpuIsa::avx2},
+    {"cpu_scalar", &backends::cpu::kDescriptor, &make_sharing_cpu, CpuIsa::scalar},
+};
+
+INSTANTIATE_TEST_SUITE_P(Conformance, EverySharing, ::testing::ValuesIn(kSharing),
+                         [](const auto& built) { return std::string(built.param.label); });
 
 INSTANTIATE_TEST_SUITE_P(Conformance, EveryBackend, ::testing::ValuesIn(kBuilt),
                          [](const auto& built) { return std::string(built.param.label); });
