@@ -85,6 +85,11 @@ struct BatchView {
 
   std::span<const std::int32_t>
       state_indices{};  ///< [batch] state slots (linear variants); -1 = padding row
+  /// target_verify over linear variants: the last draft_len[i] query tokens of request i are
+  /// drafts. state_indices[i] passes the tokens before them and no further; the state behind all of
+  /// them goes to slot draft_states[i] (-1 where there are none), to be kept or forgotten.
+  std::span<const std::int32_t> draft_len{};     ///< [batch] or empty
+  std::span<const std::int32_t> draft_states{};  ///< [batch] or empty
   std::span<const PrefixGroup>
       prefix_groups{};  ///< level by level, outermost first; empty = nothing shared
 

@@ -17,7 +17,8 @@
 //   inputs, oldest first.
 // `run` reads the state rows named by BatchView::state_indices, advances them, and writes o. A row
 // of -1 is padding: it reads and writes nothing. A request that starts anew needs zeroed rows
-// (cache/state_pool does that on reuse).
+// (cache/state_pool does that on reuse). A state cannot be cut back, so that target_verify leaves
+// it before the drafts and writes the one behind them to a second slot (BatchView::draft_states).
 #pragma once
 
 #include <attune/tensor.hpp>

@@ -37,10 +37,12 @@ constexpr SuiteRow kRows[] = {
     {"mla", "mla/decode/bf16/hd576/gqa128/page64/b1x8192"},
     {"mla", "gqa/prefill/bf16/hd192-128/gqa1/page64/b1x2048"},
     {"linear", "gdn/prefill/bf16/hd128/h32/b1x4096"},
+    {"linear", "gdn/prefill/bf16/hd128/h32/b1x16384"},
     {"linear", "kda/prefill/bf16/hd128/h32/b1x4096"},
     {"linear", "mamba2/prefill/bf16/hd128-64/h64/b1x4096"},
     {"linear", "lightning/prefill/bf16/hd128/h32/b1x4096"},
     {"linear", "gdn/decode/bf16/hd128/h32/b16x1"},
+    {"linear", "kda/decode/bf16/hd128/h32/b16x1"},
     {"linear", "mamba2/decode/bf16/hd128-64/h64/b16x1"},
 };
 

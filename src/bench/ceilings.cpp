@@ -66,9 +66,10 @@ Ceiling product_rate(Executor& executor, CpuIsa isa, DType input, int repeats) {
     std::int64_t rounds;
     float sink[1024];
   } work{.product = &probe::product_probe(static_cast<kernels::simd::Isa>(isa), input),
-         .rounds = 1 << 18,
+         .rounds = 1 << 14,
          .sink = {}};
-  const int items = executor.num_threads();
+  // Many short items: with one a thread, whoever wakes first would do them all.
+  const int items = 16 * executor.num_threads();
   const auto multiply = [](void* context, std::int64_t, int thread) {
     Work& w = *static_cast<Work*>(context);
     w.product->run(w.rounds, &w.sink[thread % 1024]);

@@ -17,7 +17,8 @@
 namespace attune::cli {
 namespace {
 
-constexpr std::int64_t kDraftTokens = 8;
+/// With the newest token eight rows: products of plain weights read those at once.
+constexpr std::int64_t kDraftTokens = 7;
 
 Result<std::vector<std::int32_t>> parse_tokens(std::string_view text) {
   std::vector<std::int32_t> tokens;
@@ -144,9 +145,11 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
 Result<runtime::SpeculationOptions> speculation_options(const GenerateOptions& options) {
   runtime::SpeculationOptions s;
   if (options.speculate == "none") {
-    for (const auto& [name, given] : {std::pair("--draft-tokens", options.draft_tokens.has_value()),
-                                      std::pair("--ngram-min", options.ngram_min.has_value()),
-                                      std::pair("--ngram-max", options.ngram_max.has_value())}) {
+    for (const auto& [name, given] :
+         {std::pair("--draft-tokens", options.draft_tokens.has_value()),
+          std::pair("--ngram-min", options.ngram_min.has_value()),
+          std::pair("--ngram-max", options.ngram_max.has_value()),
+          std::pair("--verify-drafts", options.verify_drafts.has_value())}) {
       if (given) return invalid_argument(std::string(name) + " needs --speculate ngram");
     }
     return s;
@@ -154,7 +157,11 @@ Result<runtime::SpeculationOptions> speculation_options(const GenerateOptions& o
   s.max_drafts = options.draft_tokens.value_or(kDraftTokens);
   s.min_ngram = options.ngram_min.value_or(s.min_ngram);
   s.max_ngram = options.ngram_max.value_or(std::max(s.min_ngram, s.max_ngram));
-  s.verify_as_decodes = options.batch_invariant;
+  s.verify_as_decodes = options.verify_drafts.value_or("exact") == "exact";
+  if (options.batch_invariant && !s.verify_as_decodes)
+    return invalid_argument(
+        "--verify-drafts together rounds otherwise than decoding: it does not go with "
+        "--batch-invariant");
   if (s.max_drafts < 1)
     return invalid_argument("--draft-tokens is " + std::to_string(s.max_drafts) +
                             ", wanted at least 1; --speculate none guesses nothing");

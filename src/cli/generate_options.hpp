@@ -39,6 +39,7 @@ struct GenerateOptions {
   std::optional<std::int64_t> draft_tokens;
   std::optional<std::int64_t> ngram_min;
   std::optional<std::int64_t> ngram_max;
+  std::optional<std::string> verify_drafts;
   runtime::SamplingOptions sampling;
 };
 

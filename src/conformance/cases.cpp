@@ -195,6 +195,7 @@ class HardCases {
     add(typical(BatchForm::extend, {{7, 40}, {31, 64}, {65, 200}}), kMatchesReference, true, {},
         "tails");
     blind_rows();
+    drafts();
     long_extend();
     shared_prefixes(BatchForm::extend);
     if (has(Feature::mixed_batch)) shared_prefixes(BatchForm::mixed);
@@ -260,6 +261,45 @@ class HardCases {
       one.spec.custom_mask = true;
       with("", false, one);
     }
+  }
+
+  /// Draft tokens of requests that guess unequally far: one token beside many, from nothing and
+  /// across pages; as chains and as trees, with windows.
+  void drafts() {
+    const std::int32_t page = typical(BatchForm::extend, {}).page_size;
+    const std::vector<RequestShape> mixed{{1, 40},        {7, 2 * page + 3}, {4, 4},  {1, 1},
+                                          {16, page + 9}, {5, 3 * page},     {33, 70}};
+    const bool smoke = variant_ != Variant::mla;
+    const auto add_both = [&](BatchForm form, const auto& change, std::string_view label) {
+      for (Case one : {typical(form, mixed), awkward(form, mixed)}) {
+        change(one);
+        add(std::move(one), kMatchesReference, smoke, {}, label);
+      }
+    };
+    const auto tree = [](Case& one) {
+      one.mask = MaskKind::tree;
+      one.spec.custom_mask = true;
+    };
+    const auto window = [](Case& one) { one.spec.window_left = 9; };
+    const bool windows = has(Feature::sliding_window);
+    if (has(Feature::draft_extend))
+      add_both(
+          BatchForm::draft_extend, [](Case&) {}, "mixed_drafts");
+    if (!has(Feature::target_verify)) return;
+    add_both(
+        BatchForm::target_verify, [](Case&) {}, "mixed_chains");
+    if (windows) add_both(BatchForm::target_verify, window, "mixed_chains");
+    if (!has(Feature::tree_verify) || !has(Feature::custom_mask)) return;
+    add_both(BatchForm::target_verify, tree, "mixed_trees");
+    if (!windows) return;
+    add_both(
+        BatchForm::target_verify,
+        [&](Case& one) {
+          tree(one);
+          window(one);
+          one.spec.sinks = has(Feature::sinks);
+        },
+        "mixed_trees");
   }
 
   /// Rows that see nothing at the start, the end and inside of tiles, with sinks if there are any.

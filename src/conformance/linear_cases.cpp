@@ -96,6 +96,7 @@ class LinearCases {
       }
       forms_.push_back(BatchForm::extend);
       if (has(Feature::mixed_batch)) forms_.push_back(BatchForm::mixed);
+      if (has(Feature::draft_extend)) forms_.push_back(BatchForm::draft_extend);
     }
   }
 
@@ -179,6 +180,14 @@ class LinearCases {
       const std::vector<RequestShape> short_ones{{19, 40}, {70, 70}, {1, 1}};
       add(typical(BatchForm::extend, short_ones), kLinearPrefillEqualsDecodes, true);
       add(awkward(BatchForm::extend, short_ones), kLinearPrefillEqualsDecodes, true);
+    }
+    if (has(Feature::target_verify)) {
+      // Chains shorter and longer than a convolution's history and a chunk, with a past and
+      // without.
+      const std::vector<RequestShape> chains{
+          {5, 9}, {8, 8}, {2, 40}, {1, 1}, {.qo_len = 4, .kv_len = 4, .padding = true}, {70, 71}};
+      add(typical(BatchForm::target_verify, chains), kDraftsCanBeForgotten, true);
+      add(awkward(BatchForm::target_verify, chains), kDraftsCanBeForgotten, true);
     }
     add(typical(BatchForm::extend, {{5, 5}, {9, 12}, {3, 3}}), kLinearRefusesHostileInput, true);
     add(typical(BatchForm::extend, {{600, 600}, {1, 7}}), kLinearMatchesReference, false, {},

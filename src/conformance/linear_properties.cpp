@@ -135,6 +135,30 @@ Outcome prefill_equals_decodes(const Subject& subject, const Case& one) {
   return run_in_pieces(subject, one, *scene, BatchForm::decode, [] { return 1; });
 }
 
+Outcome drafts_can_be_forgotten(const Subject& subject, const Case& one) {
+  auto scene = set_up_linear(subject, one);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  LinearStage& stage = *scene->stage;
+  Step verify = whole_step(one);
+  Step again{.form = BatchForm::extend};
+  for (std::size_t i = 0; i < verify.parts.size(); ++i) {
+    Step::Part& part = verify.parts[i];
+    const std::int32_t most[] = {part.num_rows - 1, part.num_rows, part.num_rows / 2};
+    part.num_drafts = std::max(most[i % 3], 0);
+    again.parts.push_back({.request = part.request,
+                           .first_row = part.first_row + part.num_rows - part.num_drafts,
+                           .num_rows = part.num_drafts});
+  }
+  LinearAnswer answer = stage.blank_answer();
+  if (Status s = stage.execute(*scene->backend, verify, answer); !s.ok()) return outcome_of(s, one);
+  if (Status s = stage.collect_draft_states(verify, answer); !s.ok()) return failed(s.text());
+  if (Outcome o = against_reference(subject, *scene->problem, answer); o.verdict != Verdict::passed)
+    return o;
+  if (Status s = stage.execute(*scene->backend, again, answer); !s.ok()) return outcome_of(s, one);
+  if (Status s = stage.collect_states(answer); !s.ok()) return failed(s.text());
+  return against_reference(subject, *scene->problem, answer);
+}
+
 Outcome plan_serves_layers(const Subject& subject, const Case& one) {
   auto scene = set_up_linear(subject, one);
   if (!scene.ok()) return outcome_of(scene.status(), one);
@@ -388,6 +412,7 @@ const Property kSlotsPermuted{"slots_permuted", slots_permuted};
 const Property kLinearDeterministic{"deterministic", deterministic};
 const Property kResumesAnywhere{"resumes_anywhere", resumes_anywhere};
 const Property kLinearPrefillEqualsDecodes{"prefill_equals_decodes", prefill_equals_decodes};
+const Property kDraftsCanBeForgotten{"drafts_can_be_forgotten", drafts_can_be_forgotten};
 const Property kLinearPlanServesLayers{"plan_serves_layers", plan_serves_layers};
 const Property kLinearRefreshEqualsFresh{"refresh_equals_fresh", refresh_equals_fresh};
 const Property kLinearWorkspaceExact{"workspace_exact", workspace_exact};

@@ -15,6 +15,8 @@ extern const Property kLinearDeterministic;
 extern const Property kResumesAnywhere;
 /// n tokens at once equal n decodes.
 extern const Property kLinearPrefillEqualsDecodes;
+/// Verified drafts agree with the recurrence, and so does whatever follows the state before them.
+extern const Property kDraftsCanBeForgotten;
 /// One plan serves layers of different values.
 extern const Property kLinearPlanServesLayers;
 /// A plan refreshed to another batch equals a fresh one.

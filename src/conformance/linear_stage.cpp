@@ -74,8 +74,10 @@ void LinearStage::choose_slots(const LinearStageOptions& options) {
     std::swap(all[i - 1],
               all[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(i)))]);
   slots_.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n));
+  draft_slots_.assign(all.begin() + static_cast<std::ptrdiff_t>(n),
+                      all.begin() + static_cast<std::ptrdiff_t>(2 * n));
   for (std::size_t i = 0; i < n; ++i)
-    if (case_.requests[i].padding) slots_[i] = -1;
+    if (case_.requests[i].padding) slots_[i] = draft_slots_[i] = -1;
 }
 
 Status LinearStage::upload_weights() {
@@ -131,9 +133,17 @@ Result<std::unique_ptr<LinearPrepared>> LinearStage::prepare(const Step& step) {
   p.qo_indptr = {0};
   for (const Step::Part& part : step.parts) {
     p.qo_indptr.push_back(p.qo_indptr.back() + part.num_rows);
-    p.state_indices.push_back(slots_[static_cast<std::size_t>(part.request)]);
+    const auto request = static_cast<std::size_t>(part.request);
+    p.state_indices.push_back(slots_[request]);
+    p.draft_len.push_back(part.num_drafts);
+    p.draft_states.push_back(part.num_drafts > 0 ? draft_slots_[request] : -1);
+    drafted_ = drafted_ || part.num_drafts > 0;
   }
   p.batch = {.form = step.form, .qo_indptr = p.qo_indptr, .state_indices = p.state_indices};
+  if (step.form == BatchForm::target_verify) {
+    p.batch.draft_len = p.draft_len;
+    p.batch.draft_states = p.draft_states;
+  }
   p.bounds = {.max_batch = p.batch.batch_size(),
               .max_qo_tokens = p.batch.num_qo_tokens(),
               .decode_only = step.form == BatchForm::decode};
@@ -224,7 +234,19 @@ Status LinearStage::execute(Backend& backend, const Step& step, LinearAnswer& an
   return space->check_guards();
 }
 
-Status LinearStage::collect_states(LinearAnswer& answer) {
+Status LinearStage::collect_draft_states(const Step& verified, LinearAnswer& answer) {
+  std::vector<std::int32_t> slots = slots_;
+  for (const Step::Part& part : verified.parts) {
+    const auto request = static_cast<std::size_t>(part.request);
+    if (part.num_drafts > 0) slots[request] = draft_slots_[request];
+  }
+  return collect_states(slots, answer);
+}
+
+Status LinearStage::collect_states(const std::vector<std::int32_t>& slots, LinearAnswer& answer) {
+  const auto owned = [&](const std::vector<std::int32_t>& owners, std::int64_t slot) {
+    return std::find(owners.begin(), owners.end(), slot) != owners.end();
+  };
   if (Status s = memory().synchronize(); !s.ok()) return s;
   const auto read = [&](const GuardedMemory& pool, const std::vector<char>& before, DType dtype,
                         std::int64_t width, const char* what, std::vector<double>& out) -> Status {
@@ -235,17 +257,16 @@ Status LinearStage::collect_states(LinearAnswer& answer) {
     const std::size_t row = static_cast<std::size_t>(width) * size_of(dtype);
     for (std::int64_t slot = 0; slot < num_slots_; ++slot) {
       const std::size_t at = static_cast<std::size_t>(slot) * row;
-      if (std::find(slots_.begin(), slots_.end(), slot) == slots_.end() &&
+      if (!owned(slots_, slot) && !(drafted_ && owned(draft_slots_, slot)) &&
           std::memcmp(bytes->data() + at, before.data() + at, row) != 0)
         return internal_error(
             base::join(what, ": slot ", slot, ", which no request owns, was written"));
     }
     out.clear();
-    for (std::size_t i = 0; i < slots_.size(); ++i)
+    for (const std::int32_t slot : slots)
       for (std::int64_t c = 0; c < width; ++c)
-        out.push_back(slots_[i] < 0
-                          ? std::numeric_limits<double>::quiet_NaN()
-                          : tensor::load_element(bytes->data(), dtype, slots_[i] * width + c));
+        out.push_back(slot < 0 ? std::numeric_limits<double>::quiet_NaN()
+                               : tensor::load_element(bytes->data(), dtype, slot * width + c));
     return {};
   };
   if (Status s = read(state_, state_image_, DType::f32, problem_.state_width(), "the state pool",

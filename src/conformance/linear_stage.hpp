@@ -23,7 +23,7 @@ struct LinearStageOptions {
 /// A step's index arrays and device tensors. A call points into it, so it stays where it was made.
 struct LinearPrepared {
   Step step;
-  std::vector<std::int32_t> qo_indptr, state_indices;
+  std::vector<std::int32_t> qo_indptr, state_indices, draft_len, draft_states;
   BatchView batch;
   BatchBounds bounds;
   GuardedMemory input, gate, beta, o;
@@ -47,7 +47,9 @@ class LinearStage {
   /// plan, run, collect.
   Status execute(Backend& backend, const Step& step, LinearAnswer& answer);
   /// Reads the states into `answer`; fails when a slot that no request owns changed.
-  Status collect_states(LinearAnswer& answer);
+  Status collect_states(LinearAnswer& answer) { return collect_states(slots_, answer); }
+  /// Likewise the states behind the drafts of a verification, where it had any.
+  Status collect_draft_states(const Step& verified, LinearAnswer& answer);
   /// Puts every state back to what it was before the first token.
   Status reset();
 
@@ -59,6 +61,7 @@ class LinearStage {
       : subject_(subject), case_(one), problem_(problem) {}
   void choose_slots(const LinearStageOptions& options);
   Status upload_weights();
+  Status collect_states(const std::vector<std::int32_t>& slots, LinearAnswer& answer);
   [[nodiscard]] std::vector<char> gather(const std::vector<char>& rows, const TensorView& view,
                                          const Step& step) const;
 
@@ -67,7 +70,9 @@ class LinearStage {
   const LinearProblem& problem_;
   std::unique_ptr<DeviceMemory> host_ = host_memory();
   std::int64_t num_slots_ = 0;
-  std::vector<std::int32_t> slots_;  ///< of each request
+  std::vector<std::int32_t> slots_;        ///< of each request
+  std::vector<std::int32_t> draft_slots_;  ///< likewise, for the states behind drafts
+  bool drafted_ = false;                   ///< draft_slots_ were written
   std::vector<char> state_image_, conv_state_image_;
   GuardedMemory state_, conv_state_;
   std::vector<GuardedMemory> weights_;

@@ -28,6 +28,7 @@ struct Step {
     std::int32_t request = 0;
     std::int32_t first_row = 0;
     std::int32_t num_rows = 0;
+    std::int32_t num_drafts = 0;  ///< of linear attention's target_verify: the last rows
   };
   BatchForm form = BatchForm::extend;
   std::vector<Part> parts{};

@@ -69,12 +69,16 @@ Status StepBatch::add_part(StepPart part, std::span<const ScheduledRow> rows,
   if (!parts_.empty()) batch.first_row = parts_.back().first_row + parts_.back().num_rows;
   Pageless& arrays = pageless_[static_cast<std::size_t>(part)];
   arrays.state_indices.clear();
+  arrays.draft_len.clear();
+  arrays.draft_states.clear();
   arrays.qo_indptr.assign(1, 0);
   arrays.zeros.assign(rows.size() + 1, 0);
   for (const ScheduledRow& row : rows) {
     batch.num_rows += row.num_rows();
     arrays.qo_indptr.push_back(static_cast<std::int32_t>(batch.num_rows));
     arrays.state_indices.push_back(row.request->state_slot);
+    arrays.draft_len.push_back(static_cast<std::int32_t>(row.drafts));
+    arrays.draft_states.push_back(row.drafts > 0 ? row.request->draft_state_slot : -1);
   }
   batch.pageless.form = form_of(part);
   batch.pageless.page_size = page_size;
@@ -82,6 +86,10 @@ Status StepBatch::add_part(StepPart part, std::span<const ScheduledRow> rows,
   batch.pageless.kv_indptr = arrays.zeros;
   batch.pageless.kv_last_page_len = std::span(arrays.zeros).first(rows.size());
   batch.pageless.state_indices = arrays.state_indices;
+  if (part == StepPart::verify) {
+    batch.pageless.draft_len = arrays.draft_len;
+    batch.pageless.draft_states = arrays.draft_states;
+  }
   for (std::size_t g = 0; g < groups.size(); ++g)
     if (Status s = add_pages(g, rows, page_size, as_decodes, batch); !s.ok()) return s;
   parts_.push_back(std::move(batch));

@@ -62,6 +62,8 @@ class StepBatch {
     std::vector<std::int32_t> qo_indptr;
     std::vector<std::int32_t> zeros;  ///< [batch + 1]: kv_indptr and kv_last_page_len
     std::vector<std::int32_t> state_indices;
+    std::vector<std::int32_t> draft_len;
+    std::vector<std::int32_t> draft_states;
   };
   std::array<Pageless, kStepParts> pageless_;
   std::vector<std::vector<std::int64_t>> slots_;  ///< by cache group, over all rows

@@ -13,19 +13,13 @@
 namespace attune::runtime {
 namespace {
 
-/// Tokens of verifications, or of rows that were to be ones and had no room for their drafts.
-std::int64_t max_drafted_tokens(const EngineOptions& options) {
-  return options.speculation.enabled()
-             ? options.scheduler.max_batch * options.speculation.max_rows()
-             : 0;
-}
-
-std::int64_t max_prefill_tokens(const EngineOptions& options) {
-  return options.scheduler.chunk_size + max_drafted_tokens(options);
+/// Of the requests that decode or verify.
+std::int64_t max_decode_tokens(const EngineOptions& options) {
+  return options.scheduler.max_batch * options.speculation.max_rows();
 }
 
 std::int64_t max_step_tokens(const EngineOptions& options) {
-  return max_prefill_tokens(options) + options.scheduler.max_batch;
+  return options.scheduler.chunk_size + max_decode_tokens(options);
 }
 
 /// Of one request in one step.
@@ -181,8 +175,10 @@ Status Engine::allocate_states() {
       shape.conv_dtype = ops_.activation_dtype();
     }
   }
-  Result<cache::StatePool> pool =
-      cache::StatePool::make(shapes, static_cast<std::int32_t>(options_.scheduler.max_batch));
+  // Drafts are verified in a second slot, so that a state before them is there to go on from.
+  const std::int64_t slots =
+      options_.scheduler.max_batch * (options_.speculation.enabled() ? 2 : 1);
+  Result<cache::StatePool> pool = cache::StatePool::make(shapes, static_cast<std::int32_t>(slots));
   if (!pool.ok()) return pool.status();
   states_.emplace(std::move(*pool));
   statistics_.state_bytes = states_->num_bytes();
@@ -227,12 +223,12 @@ BatchBounds Engine::bounds_of(StepPart part, std::size_t group) const {
                                               backends_.page_size);
   const bool decode_only = phase_of(part, group) == Phase::decode;
   const std::int64_t requests = options_.scheduler.max_batch;
-  const std::int64_t drafted = max_drafted_tokens(options_);
+  const std::int64_t drafted = max_decode_tokens(options_);
   const std::int64_t batch = part == StepPart::verify && decode_only ? drafted : requests;
   return {.max_batch = batch,
           .max_qo_tokens = part == StepPart::verify   ? drafted
                            : part == StepPart::decode ? batch
-                                                      : max_prefill_tokens(options_),
+                                                      : options_.scheduler.chunk_size,
           .max_kv_entries = batch * pages,
           .max_kv_len = std::min(options_.context_limit, pages * backends_.page_size),
           .page_size = backends_.page_size,
@@ -290,22 +286,28 @@ void Engine::propose() {
   if (!options_.speculation.enabled()) return;
   for (auto& [id, request] : requests_) {
     request->drafts.clear();
-    const std::int64_t behind = request->num_tokens() - request->computed;
-    if (!request->may_speculate() || behind > options_.speculation.max_drafts) continue;
+    if (!request->may_speculate()) continue;
     // A step gives a token more than its drafts, and none beyond the request's end.
     const std::int64_t left =
         std::min(request->options.max_new_tokens - request->num_generated() - 1,
                  options_.context_limit - request->num_tokens());
     const std::int64_t length = std::min(request->pace.length(), options_.speculation.max_drafts);
-    propose_by_lookup(request->tokens, options_.speculation, std::min(length, left),
-                      request->drafts);
+    const std::int64_t limit = std::min(length, left);
+    if (limit <= 0) continue;
+    if (options_.speculation.propose)
+      options_.speculation.propose(request->tokens, limit, request->drafts);
+    else
+      propose_by_lookup(request->tokens, options_.speculation, limit, request->drafts);
+    require(static_cast<std::int64_t>(request->drafts.size()) <= limit, "guesses within the limit");
   }
 }
 
 void Engine::release_state(Request& request) {
-  if (request.state_slot < 0) return;
-  if (Status s = states_->release(request.state_slot); !s.ok()) require(false, s.text());
-  request.state_slot = -1;
+  for (std::int32_t* const slot : {&request.state_slot, &request.draft_state_slot}) {
+    if (*slot < 0) continue;
+    if (Status s = states_->release(*slot); !s.ok()) require(false, s.text());
+    *slot = -1;
+  }
 }
 
 Status Engine::assign_states(std::span<const ScheduledRow> rows) {
@@ -313,12 +315,14 @@ Status Engine::assign_states(std::span<const ScheduledRow> rows) {
   for (auto& [id, request] : requests_)
     if (request->computed == 0) release_state(*request);  // waiting, or preempted: it starts over
   for (const ScheduledRow& row : rows) {
-    if (row.request->state_slot < 0) {
-      const Result<std::int32_t> slot = states_->allocate();
-      if (!slot.ok()) return slot.status();
-      row.request->state_slot = *slot;
+    Request& request = *row.request;
+    for (std::int32_t* const slot : {&request.state_slot, &request.draft_state_slot}) {
+      if (*slot >= 0 || (slot == &request.draft_state_slot && row.drafts == 0)) continue;
+      const Result<std::int32_t> allocated = states_->allocate();
+      if (!allocated.ok()) return allocated.status();
+      *slot = *allocated;
     }
-    if (Status s = resume_state(*row.request); !s.ok()) return s;
+    if (Status s = resume_state(request); !s.ok()) return s;
   }
   return {};
 }
@@ -460,7 +464,13 @@ Status Engine::complete(const ScheduledRow& row, std::span<const float> logits,
     statistics_.num_accepted_drafts += accepted;
   }
   if (row.drafts > 0) request.pace.record(row.drafts, accepted);
-  if (!request.finished()) scheduler_->advance(row, accepted);
+  if (request.finished()) return {};
+  // Recurrent states passed all drafts or none: of some, the next step passes them again.
+  const bool all = accepted == row.drafts;
+  const std::int64_t kept = all || !states_ ? accepted : 0;
+  scheduler_->advance(row, kept);
+  request.lag = accepted - kept;
+  if (states_ && all && row.drafts > 0) std::swap(request.state_slot, request.draft_state_slot);
   return {};
 }
 

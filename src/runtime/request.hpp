@@ -73,8 +73,9 @@ struct Request {
   std::int64_t computed = 0;               ///< leading tokens whose keys are in the cache
   std::vector<cache::RequestPages> pages;  ///< one a cache group
   std::int32_t state_slot = -1;            ///< of the recurrent states; -1 = none
-  std::int32_t draft_state_slot = -1;      ///< of the states past the drafts being verified
-  std::vector<std::int32_t> drafts;        ///< guesses for the next step, which may leave them out
+  std::int32_t draft_state_slot = -1;      ///< of the states behind the drafts being verified
+  std::int64_t lag = 0;              ///< accepted drafts that the recurrent states have yet to pass
+  std::vector<std::int32_t> drafts;  ///< guesses for the next step, which may leave them out
   DraftPace pace;
   SharedPrefix prefix;
 
@@ -85,8 +86,8 @@ struct Request {
 
   [[nodiscard]] std::int64_t num_tokens() const { return static_cast<std::int64_t>(tokens.size()); }
   [[nodiscard]] std::int64_t num_generated() const { return num_tokens() - prompt_len; }
-  /// All but the newest token computed: the next step is a decode.
-  [[nodiscard]] bool decoding() const { return computed > 0 && computed + 1 == num_tokens(); }
+  /// All but the newest token computed, and what lags: the next step is a decode.
+  [[nodiscard]] bool decoding() const { return computed > 0 && computed + lag + 1 == num_tokens(); }
   /// Every position's logits are computed, not only the last one's…
   [[nodiscard]] bool wants_all_rows() const { return options.want_logits || options.want_scores; }
   /// …from here on.
@@ -95,8 +96,7 @@ struct Request {
   }
   /// Guesses may follow its newest token: nobody dictates its tokens or wants rows of its own.
   [[nodiscard]] bool may_speculate() const {
-    return num_generated() > 0 && computed > 0 && !finished() && !wants_all_rows() &&
-           options.forced_tokens.empty();
+    return decoding() && !finished() && !wants_all_rows() && options.forced_tokens.empty();
   }
   [[nodiscard]] bool finished() const { return finish_reason != FinishReason::none; }
 };

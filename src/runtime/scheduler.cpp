@@ -45,6 +45,7 @@ void Scheduler::release_pages(Request& request) {
 void Scheduler::start_over(Request& request) {
   release_pages(request);
   request.computed = 0;
+  request.lag = 0;
 }
 
 void Scheduler::preempt_youngest() {
@@ -65,7 +66,12 @@ bool Scheduler::decodes(const Request& request) const {
 
 ScheduledRow Scheduler::next_row(Request& request, std::int64_t budget) const {
   ScheduledRow row{.request = &request, .count = 1, .decode = decodes(request)};
-  if (row.decode) return row;
+  if (row.decode) {
+    if (!request.decoding()) return row;  // after a preemption: again what it decoded before
+    row.count += request.lag;
+    row.drafts = static_cast<std::int64_t>(request.drafts.size());
+    return row;
+  }
   const std::int64_t all = options_.batch_invariant ? request.prompt_len : request.num_tokens();
   std::int64_t end = std::min(all, request.computed + budget);
   if (end < all) end = std::max(end / options_.granule * options_.granule, request.computed);
@@ -106,13 +112,8 @@ std::vector<ScheduledRow> Scheduler::schedule() {
   for (const bool decode : {true, false}) {
     for (std::size_t i = 0; i < running_.size(); ++i) {
       Request& request = *running_[i];
-      const bool generates = decodes(request) || !request.drafts.empty();
-      if (request.finished() || generates != decode) continue;
+      if (request.finished() || decodes(request) != decode) continue;
       ScheduledRow row = next_row(request, budget);
-      if (!request.drafts.empty()) {
-        row.count = request.num_tokens() - request.computed;
-        row.drafts = static_cast<std::int64_t>(request.drafts.size());
-      }
       if (row.count == 0 || !make_room(row)) continue;
       if (!decode) budget -= row.count;
       rows.push_back(row);
@@ -178,6 +179,7 @@ void Scheduler::share(const ScheduledRow& row) {
 void Scheduler::advance(const ScheduledRow& row, std::int64_t kept) {
   Request& request = *row.request;
   request.computed += row.count + kept;
+  request.lag = 0;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (row.drafts > 0) request.pages[g].truncate(pools_[g], request.computed);
     if (!groups_[g].bounded()) continue;

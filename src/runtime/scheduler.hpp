@@ -36,7 +36,7 @@ struct SchedulerOptions {
 /// What a step does with a request. Rows of one part stand together, in this order.
 enum class StepPart : std::uint8_t {
   decode,   ///< one token
-  verify,   ///< what is known, then guesses
+  verify,   ///< guesses behind it, or accepted ones before it that linear layers have yet to see
   prefill,  ///< a chunk of what is known
 };
 inline constexpr std::size_t kStepParts = 3;
@@ -45,13 +45,13 @@ inline constexpr std::size_t kStepParts = 3;
 struct ScheduledRow {
   Request* request = nullptr;
   std::int64_t count = 0;
-  bool decode = false;
+  bool decode = false;      ///< the newest token, and what lags
   std::int64_t drafts = 0;  ///< leading ones of Request::drafts
   bool checkpoint = false;  ///< the recurrent states after this step are wanted
 
   [[nodiscard]] StepPart part() const {
-    if (drafts > 0) return StepPart::verify;
-    return decode ? StepPart::decode : StepPart::prefill;
+    if (!decode) return StepPart::prefill;
+    return num_rows() > 1 ? StepPart::verify : StepPart::decode;
   }
   [[nodiscard]] std::int64_t num_rows() const { return count + drafts; }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -14,17 +15,23 @@
 
 namespace attune::runtime {
 
+/// Replaces `drafts` by up to `limit` guesses at what follows `tokens`.
+using Propose = std::function<void(std::span<const std::int32_t> tokens, std::int64_t limit,
+                                   std::vector<std::int32_t>& drafts)>;
+
 struct SpeculationOptions {
   std::int64_t max_drafts = 0;  ///< tokens guessed ahead of a request, at most; 0 = no speculation
   std::int64_t min_ngram = 2;   ///< the shortest ending of a request that is looked up
   std::int64_t max_ngram = 4;   ///< the longest; a longer match counts no more
-  /// Drafts go through the decode backends, a request of one query token each: slower, and the same
-  /// bits as plain decoding where a backend's bits do not depend on neighbours.
-  bool verify_as_decodes = false;
+  /// Each draft is a decode of its own, so that near-ties fall as they do in decoding: its very
+  /// bits where a backend's do not depend on neighbours. Otherwise a request's drafts are one
+  /// target_verify batch, which reads the keys once and rounds as prefill does.
+  bool verify_as_decodes = true;
+  Propose propose{};  ///< another guesser than lookup: a draft model, an oracle
 
   [[nodiscard]] bool enabled() const { return max_drafts > 0; }
-  /// The most rows one verification has: what the state of linear layers lags behind, the newest
-  /// token, and the drafts.
+  /// The most rows one verification has: tokens that the states of linear layers have yet to pass
+  /// (fewer than max_drafts), the newest one, and the drafts.
   [[nodiscard]] std::int64_t max_rows() const { return enabled() ? 2 * max_drafts : 1; }
 };
 

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <attune/linear_state.hpp>
@@ -178,6 +180,105 @@ TEST_P(LinearBackends, ContinueABatchAsTheReferenceDoes) {
   for (int untouched : {1, 2})
     for (std::ptrdiff_t i = 0; i < slot_floats; ++i)
       ASSERT_EQ(a.state[static_cast<std::size_t>(untouched * slot_floats + i)], 0.0f);
+}
+
+TEST_P(LinearBackends, VerifyDraftsBehindAStateThatStays) {
+  auto pool = device::ThreadPool::make({.num_threads = 2});
+  ASSERT_TRUE(pool.ok());
+  const AttentionSpec spec = spec_of(GetParam());
+  Made made = make(factory_of(GetParam()), spec, **pool);
+  const auto run = [&](Layer& layer, BatchForm form, std::int32_t tokens, std::int32_t drafts) {
+    const std::vector<std::int32_t> indptr{0, tokens};
+    const std::vector<std::int32_t> slot{3};
+    const std::vector<std::int32_t> draft_len{drafts};
+    const std::vector<std::int32_t> draft_slot{drafts > 0 ? 1 : -1};
+    BatchView batch;
+    batch.form = form;
+    batch.qo_indptr = indptr;
+    batch.state_indices = slot;
+    if (form == BatchForm::target_verify) {
+      batch.draft_len = draft_len;
+      batch.draft_states = draft_slot;
+    }
+    const Result<PlanHandle> plan = made.backend->plan(batch, made.view(), {});
+    EXPECT_TRUE(plan.ok()) << plan.status().text();
+    return layer.run(*made.backend, **plan, tokens);
+  };
+  const auto row = [](const std::vector<float>& states, std::size_t slot) {
+    const auto size = static_cast<std::ptrdiff_t>(states.size()) / kSlots;
+    const auto first = states.begin() + static_cast<std::ptrdiff_t>(slot) * size;
+    return std::vector<float>(first, first + size);
+  };
+  // Fewer tokens than the convolution has taps, and more; only drafts, and none.
+  for (const auto& [known, drafts] :
+       {std::pair(1, 4), std::pair(0, 3), std::pair(2, 1), std::pair(5, 7), std::pair(1, 0)}) {
+    Layer a(spec);
+    Layer b(spec);
+    for (Layer* layer : {&a, &b}) {
+      layer->draw(9);
+      (void)run(*layer, BatchForm::extend, 9, 0);
+      layer->draw(known + drafts);
+    }
+    const std::vector<float> got = run(a, BatchForm::target_verify, known + drafts, drafts);
+
+    std::vector<float> want = run(b, BatchForm::extend, known, 0);
+    EXPECT_EQ(row(a.state, 3), row(b.state, 3)) << known << " + " << drafts;
+    EXPECT_EQ(row(a.conv_state, 3), row(b.conv_state, 3)) << known << " + " << drafts;
+    const int heads = std::max(spec.linear_num_v_heads, 1);
+    const int gates = spec.variant == Variant::kda ? heads * spec.linear_head_dim_k : heads;
+    for (auto [rows, width] :
+         {std::pair(&b.input, spec.conv_dim), std::pair(&b.gate, gates), std::pair(&b.beta, heads)})
+      rows->erase(rows->begin(), rows->begin() + std::ptrdiff_t{known} * width);
+    const std::vector<float> rest = run(b, BatchForm::extend, drafts, 0);
+    want.insert(want.end(), rest.begin(), rest.end());
+    EXPECT_EQ(got, want) << known << " + " << drafts;
+    if (drafts > 0) {
+      EXPECT_EQ(row(a.state, 1), row(b.state, 3)) << known << " + " << drafts;
+      EXPECT_EQ(row(a.conv_state, 1), row(b.conv_state, 3)) << known << " + " << drafts;
+    }
+    for (const std::size_t other : {0u, 2u, 4u}) EXPECT_EQ(row(a.state, other), row(b.state, 0));
+  }
+}
+
+TEST_P(LinearBackends, RefuseDraftsThatWouldLoseTheState) {
+  auto pool = device::ThreadPool::make({.num_threads = 1});
+  ASSERT_TRUE(pool.ok());
+  Made made = make(factory_of(GetParam()), spec_of(GetParam()), **pool);
+  const std::vector<std::int32_t> indptr{0, 3};
+  const std::vector<std::int32_t> slot{1};
+  const std::vector<std::int32_t> two{2};
+  const std::vector<std::int32_t> four{4};
+  const std::vector<std::int32_t> none{-1};
+  const std::vector<std::uint8_t> mask(8, 0xff);
+  const auto refused = [&](BatchForm form, std::span<const std::int32_t> lengths,
+                           std::span<const std::int32_t> slots) {
+    BatchView batch;
+    batch.form = form;
+    batch.qo_indptr = indptr;
+    batch.state_indices = slot;
+    batch.draft_len = lengths;
+    batch.draft_states = slots;
+    return made.backend->plan(batch, made.view(), {}).status().code();
+  };
+  EXPECT_EQ(refused(BatchForm::target_verify, two, two), StatusCode::ok);
+  EXPECT_EQ(refused(BatchForm::target_verify, {}, {}), StatusCode::invalid_argument);
+  EXPECT_EQ(refused(BatchForm::target_verify, two, none), StatusCode::invalid_argument);
+  EXPECT_EQ(refused(BatchForm::target_verify, two, slot), StatusCode::invalid_argument);
+  EXPECT_EQ(refused(BatchForm::target_verify, four, two), StatusCode::invalid_argument);
+  EXPECT_EQ(refused(BatchForm::extend, two, two), StatusCode::invalid_argument);
+  EXPECT_EQ(refused(BatchForm::draft_extend, {}, {}), StatusCode::ok);
+
+  BatchView tree;
+  tree.form = BatchForm::target_verify;
+  tree.qo_indptr = indptr;
+  tree.state_indices = slot;
+  tree.draft_len = two;
+  tree.draft_states = two;
+  tree.custom_mask = mask;
+  const Status status = made.backend->plan(tree, made.view(), {}).status();
+  EXPECT_EQ(status.code(), StatusCode::unsupported);
+  ASSERT_FALSE(status.refusals().empty());
+  EXPECT_EQ(status.refusals()[0].rule, "tree_verify");
 }
 
 TEST_P(LinearBackends, RefuseWhatWouldCorrupt) {

@@ -108,6 +108,47 @@ TEST(Generate, ChunksBackendsAndPagesChangeNoGreedyToken) {
   EXPECT_EQ(tokens({"--threads", "1", "--force-isa", "scalar"}), expected);
 }
 
+TEST(Generate, SpeculationSaysWhatItDidAndChangesNoToken) {
+  const std::vector<std::string> base{
+      "--tokens",     "9,8,7,6,5,9,8,7,6,5,9,8,7", "--json", "--weights", "fp32",
+      "--ignore-eos", "--max-new-tokens",          "40"};
+  for (const char* family : {"llama", "qwen3_next"}) {
+    const auto run = [&](std::vector<std::string> more) {
+      more.insert(more.begin(), base.begin(), base.end());
+      return parsed(generate(golden(family), std::move(more)));
+    };
+    const json plain = run({});
+    EXPECT_FALSE(plain.contains("speculation"));
+    for (const std::vector<std::string>& options : {std::vector<std::string>{},
+                                                    {"--draft-tokens", "3", "--ngram-min", "1"},
+                                                    {"--verify-drafts", "together"},
+                                                    {"--temperature", "0"}}) {
+      std::vector<std::string> words{"--speculate", "ngram"};
+      words.insert(words.end(), options.begin(), options.end());
+      const json out = run(words);
+      EXPECT_EQ(out["tokens"], plain["tokens"]) << family;
+      ASSERT_TRUE(out.contains("speculation"));
+      EXPECT_LE(out["speculation"]["accepted"], out["speculation"]["drafts"]);
+      EXPECT_GE(out["speculation"]["tokens_per_step"], 1.0);
+    }
+  }
+  const std::string llama = golden("llama");
+  expect_mistake(generate(llama, {"--tokens", "5", "--draft-tokens", "3"}), "needs --speculate");
+  expect_mistake(generate(llama, {"--tokens", "5", "--verify-drafts", "exact"}),
+                 "needs --speculate");
+  expect_mistake(generate(llama, {"--tokens", "5", "--speculate", "ngram", "--draft-tokens", "0"}),
+                 "--draft-tokens is 0");
+  expect_mistake(generate(llama, {"--tokens", "5", "--speculate", "ngram", "--ngram-min", "0"}),
+                 "n-grams");
+  expect_mistake(generate(llama, {"--tokens", "5", "--speculate", "ngram", "--batch-invariant",
+                                  "--verify-drafts", "together"}),
+                 "--batch-invariant");
+  const Outcome refused = generate(
+      llama, {"--tokens", "5", "--speculate", "ngram", "--attention-backend", "torch_native"});
+  EXPECT_EQ(refused.code, kNoBackend);
+  EXPECT_THAT(refused.err, HasSubstr("target_verify"));
+}
+
 TEST(Generate, AnExplicitBackendIsNeverReplaced) {
   const Outcome o =
       generate(golden("gpt_oss"), {"--tokens", "5", "--attention-backend", "torch_native"});
@@ -296,6 +337,31 @@ TEST(SmolLm2, StopStringsEndTheTextBeforeThem) {
                                            "--weights", "fp32", "--stop", "answer"}));
   EXPECT_EQ(out["text"], " Paris.\n\nThe ");
   EXPECT_EQ(out["finish_reason"], "stop");
+}
+
+TEST(SmolLm2, SpeculationChangesNoTokenNorWhereTheTextEnds) {
+  const std::string model = real_model("demo/SmolLM2-135M-Instruct.Q4_1.gguf");
+  if (!fs::exists(model)) GTEST_SKIP() << "no " << model;
+  const std::string list = "red: 10\nblue: 20\ngreen: 30\n\n";
+  const std::vector<std::string> base{"--prompt", "Repeat.\n" + list + list + "red: 10\n", "--json",
+                                      "--batch-invariant"};
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), base.begin(), base.end());
+    return parsed(generate(model, std::move(more)));
+  };
+  const std::vector<std::vector<std::string>> endings{
+      {"--max-new-tokens", "48", "--ignore-eos"},
+      {"--max-new-tokens", "19", "--ignore-eos"},
+      {"--max-new-tokens", "48", "--stop", "reen: 3"},
+      {"--max-new-tokens", "32", "--temperature", "0.8", "--seed", "7"}};
+  for (std::vector<std::string> words : endings) {
+    const json plain = run(words);
+    words.insert(words.end(), {"--speculate", "ngram"});
+    const json out = run(words);
+    for (const char* field : {"text", "tokens", "finish_reason"})
+      EXPECT_EQ(out[field], plain[field]) << words[1] << " " << words[2];
+    EXPECT_GT(out["speculation"]["accepted"], 0);
+  }
 }
 
 TEST(MiniLm, EmbeddingsEqualThePublishedPipelines) {

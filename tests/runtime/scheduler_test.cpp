@@ -158,5 +158,55 @@ TEST(CacheGroups, SharesPoolsByLifetime) {
   EXPECT_EQ(found[2].rule.attention_chunk, 16);
 }
 
+TEST_F(SchedulerTest, DraftsRideAlongAndGiveTheirPagesBack) {
+  build({.chunk_size = 8, .max_batch = 4}, {full()}, {8}, 4);
+  Request& request = submit(4);
+  step();
+  request.drafts = {1, 1, 1, 1, 1};
+  const auto rows = scheduler_->schedule();
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].part(), StepPart::verify);
+  EXPECT_EQ(rows[0].num_rows(), 6);
+  EXPECT_TRUE(rows[0].completes());
+  EXPECT_EQ(pools_[0].num_held(), 3);
+  scheduler_->advance(rows[0], 2);
+  EXPECT_EQ(request.computed, 7);
+  EXPECT_EQ(pools_[0].num_held(), 2);
+}
+
+TEST_F(SchedulerTest, DraftsWithoutPagesAreLeftOut) {
+  build({.chunk_size = 8, .max_batch = 4}, {full()}, {4}, 4);
+  Request& older = submit(4);
+  submit(4);
+  step();
+  older.drafts = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+  const auto rows = scheduler_->schedule();
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].part(), StepPart::decode);
+  EXPECT_EQ(rows[0].drafts, 0);
+  EXPECT_EQ(scheduler_->num_preemptions(), 0);
+}
+
+TEST_F(SchedulerTest, WhatRecurrentStatesLagBehindGoesAgain) {
+  build({.chunk_size = 8, .max_batch = 4}, {full()}, {8}, 4);
+  Request& request = submit(4);
+  step();
+  request.drafts = {1, 1, 1};
+  const auto verified = scheduler_->schedule();
+  request.tokens.insert(request.tokens.end(), 3, 1);  // two drafts and the token behind them
+  scheduler_->advance(verified[0], 0);
+  request.lag = 2;
+  request.drafts.clear();
+  EXPECT_TRUE(request.decoding());
+  const auto rows = scheduler_->schedule();
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].count, 3);
+  EXPECT_EQ(rows[0].part(), StepPart::verify);
+  EXPECT_TRUE(rows[0].completes());
+  scheduler_->advance(rows[0]);
+  EXPECT_EQ(request.lag, 0);
+  EXPECT_EQ(request.computed, 8);
+}
+
 }  // namespace
 }  // namespace attune::runtime

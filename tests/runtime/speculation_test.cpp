@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -193,13 +196,58 @@ TEST(Speculation, EndsWhereDecodingEnds) {
 }
 
 TEST(Speculation, BitsAreThoseOfDecodingWhereNeighboursDoNotMatter) {
+  expect_no_difference({.speculation = {.max_drafts = 6}, .batch_invariant = true},
+                       {.max_new_tokens = 60, .sampling = {.temperature = 1.0, .seed = 3}}, false);
   expect_no_difference(
-      {.speculation = {.max_drafts = 6, .verify_as_decodes = true}, .batch_invariant = true},
-      {.max_new_tokens = 60, .sampling = {.temperature = 1.0, .seed = 3}}, false);
-  expect_no_difference({.family = "gemma3_text",
-                        .speculation = {.max_drafts = 6, .verify_as_decodes = true},
-                        .batch_invariant = true},
-                       {.max_new_tokens = 60});
+      {.family = "gemma3_text", .speculation = {.max_drafts = 6}, .batch_invariant = true},
+      {.max_new_tokens = 60});
+}
+
+constexpr const char* kHybrids[] = {
+    "bamba",   "falcon_h1",  "granitemoehybrid", "kimi_linear",  "lfm2",       "lfm2_moe", "mamba2",
+    "minimax", "nemotron_h", "olmo_hybrid",      "qwen3_5_text", "qwen3_next", "zaya"};
+
+TEST(Speculation, RecurrentStatesRollBackToWhatWasAccepted) {
+  // An oracle whose guesses go wrong after 0, 1, 2, … tokens: every length is accepted at least
+  // once, also right after one that left the states behind.
+  for (const char* family : kHybrids) {
+    const Tokens prompt = repetitive(45, 0);
+    const RequestOptions request{.max_new_tokens = 60};
+    const auto plain = open({.family = family});
+    ASSERT_TRUE(plain);
+    const Tokens expected = generate(plain->engine(), {prompt}, request)[0].tokens;
+
+    Opening opening{.family = family, .speculation = {.max_drafts = 5}};
+    std::int64_t right = 0;
+    std::vector<bool> tried(6);
+    opening.speculation.propose = [&](std::span<const std::int32_t> tokens, std::int64_t limit,
+                                      Tokens& drafts) {
+      for (std::int64_t i = 0; i < limit; ++i) {
+        const std::int32_t next = expected[tokens.size() + static_cast<std::size_t>(i)];
+        drafts.push_back(i < right ? next : next == 7 ? 8 : 7);
+      }
+      tried[static_cast<std::size_t>(std::min(right, limit))] = true;
+      right = (right + 1) % 6;
+    };
+    const auto session = open(opening);
+    ASSERT_TRUE(session);
+    EXPECT_EQ(generate(session->engine(), {prompt}, request)[0].tokens, expected) << family;
+    for (std::size_t n = 0; n < tried.size(); ++n)
+      EXPECT_TRUE(tried[n]) << family << " accepted " << n;
+  }
+}
+
+TEST(Speculation, ChangesNoTokenOfAHybrid) {
+  for (const char* family : kHybrids)
+    expect_no_difference({.family = family, .speculation = {.max_drafts = 6, .min_ngram = 1}},
+                         {.max_new_tokens = 40}, false);
+}
+
+TEST(Speculation, OneBatchOfDraftsGivesTheSameTokens) {
+  for (const char* family : {"llama", "exaone4", "deepseek_v3", "qwen3_next"})
+    expect_no_difference(
+        {.family = family, .speculation = {.max_drafts = 6, .verify_as_decodes = false}},
+        {.max_new_tokens = 60}, false);
 }
 
 TEST(Speculation, ATightPoolDropsDraftsBeforeItPreempts) {

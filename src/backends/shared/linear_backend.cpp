@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -31,13 +32,43 @@ constexpr int kConvolutionChannels = 256;  // channels of one short_conv item
 constexpr int kItemsPerThread = 8;
 static_assert(kPromptGranule % linear::kChunk == 0, "a prompt's chunks begin at the same tokens");
 
+/// A request's tokens, or its tokens for some heads or channels: those that are known, which its
+/// state passes, and drafts, which start from that state and pass a copy in another slot.
+struct Work {
+  Item known;
+  Item drafts;
+
+  [[nodiscard]] std::int64_t size() const {
+    return (known.num_tokens + drafts.num_tokens) * known.num_heads;
+  }
+  void take_heads(int first, int count) {
+    known.first_head = drafts.first_head = first;
+    known.num_heads = drafts.num_heads = count;
+  }
+};
+
 struct LinearPlan final : Plan {
-  std::vector<Item> items;     ///< (request, heads) or (request, channels), longest first
-  std::vector<Item> requests;  ///< one each with a state to advance
+  std::vector<Work> items;     ///< (request, heads) or (request, channels), longest first
+  std::vector<Work> requests;  ///< one each with a state to advance
+  bool has_drafts = false;
   std::int64_t num_tokens = 0;
   std::int64_t max_slot = -1;
   float* scratch = nullptr;
 };
+
+Work work_of(const BatchView& batch, std::int64_t i) {
+  const auto at = static_cast<std::size_t>(i);
+  const std::int64_t drafts = batch.draft_len.empty() ? 0 : batch.draft_len[at];
+  Work work;
+  work.known = {.first_token = batch.qo_indptr[at],
+                .num_tokens = batch.qo_len(i) - drafts,
+                .slot = batch.state_indices[at]};
+  if (drafts > 0)
+    work.drafts = {.first_token = batch.qo_indptr[at + 1] - drafts,
+                   .num_tokens = drafts,
+                   .slot = batch.draft_states[at]};
+  return work;
+}
 
 const linear::Kernel* strongest_kernel(CpuIsa usable) {
   for (const linear::Kernel* kernel : linear::kernels()) {
@@ -85,6 +116,7 @@ class LinearBackend final : public Backend {
   Status run(const Plan& plan, const LayerCall& call, Stream) override {
     const auto& p = static_cast<const LinearPlan&>(plan);
     if (Status s = validate_linear_call(spec_, call, p.num_tokens, p.max_slot); !s.ok()) return s;
+    if (spec_.conv_kernel > 1 && p.has_drafts) fork_convolution(p, call);
     if (spec_.variant == Variant::short_conv) {
       run_convolution(p, call);
     } else {
@@ -121,25 +153,22 @@ class LinearBackend final : public Backend {
     plan.requests.clear();
     plan.num_tokens = batch.num_qo_tokens();
     plan.max_slot = -1;
+    plan.has_drafts = false;
     for (std::int64_t i = 0; i < n; ++i) {
       const std::int32_t slot = batch.state_indices[static_cast<std::size_t>(i)];
       if (slot < 0 || batch.qo_len(i) == 0) continue;
-      plan.max_slot = std::max<std::int64_t>(plan.max_slot, slot);
-      Item item{.first_token = batch.qo_indptr[static_cast<std::size_t>(i)],
-                .num_tokens = batch.qo_len(i),
-                .slot = slot,
-                .first_head = 0,
-                .num_heads = units};
-      plan.requests.push_back(item);
+      Work work = work_of(batch, i);
+      plan.max_slot = std::max<std::int64_t>({plan.max_slot, slot, work.drafts.slot});
+      plan.has_drafts = plan.has_drafts || work.drafts.num_tokens > 0;
+      work.take_heads(0, units);
+      plan.requests.push_back(work);
       for (int unit = 0; unit < units; unit += per_item) {
-        item.first_head = unit;
-        item.num_heads = std::min(per_item, units - unit);
-        plan.items.push_back(item);
+        work.take_heads(unit, std::min(per_item, units - unit));
+        plan.items.push_back(work);
       }
     }
-    std::stable_sort(plan.items.begin(), plan.items.end(), [](const Item& a, const Item& b) {
-      return a.num_tokens * a.num_heads > b.num_tokens * b.num_heads;
-    });
+    std::stable_sort(plan.items.begin(), plan.items.end(),
+                     [](const Work& a, const Work& b) { return a.size() > b.size(); });
     return {};
   }
 
@@ -155,18 +184,14 @@ class LinearBackend final : public Backend {
       return invalid_argument(join("state_indices has ", batch.state_indices.size(),
                                    " entries for ", n, " requests; ", name(spec_.variant),
                                    " needs one slot each"));
+    if (Status s = check_linear_drafts(batch); !s.ok()) return s;
     std::vector<std::int32_t> live;
-    for (std::size_t i = 0; i < n; ++i)
-      if (batch.state_indices[i] >= 0) live.push_back(batch.state_indices[i]);
+    for (const auto slots : {batch.state_indices, batch.draft_states})
+      std::ranges::copy_if(slots, std::back_inserter(live), [](auto slot) { return slot >= 0; });
     std::sort(live.begin(), live.end());
     if (const auto twice = std::adjacent_find(live.begin(), live.end()); twice != live.end())
-      return invalid_argument(
-          join("state_indices name slot ", *twice, " twice; two requests would write one state"));
-    if (batch.form == BatchForm::target_verify)
-      return unsupported(
-          "linear attention does not verify draft tokens: a state cannot be cut back",
-          {{std::string(descriptor_.name), "target_verify", "states a draft token each",
-            "one state a request"}});
+      return invalid_argument(join("state_indices and draft_states name slot ", *twice,
+                                   " twice; two would write one state"));
     return {};
   }
 
@@ -183,15 +208,31 @@ class LinearBackend final : public Backend {
         static_cast<std::int64_t>(plan.items.size()),
         [](void* context, std::int64_t i, int thread) {
           const Job& j = *static_cast<const Job*>(context);
-          const Item& item = j.plan->items[static_cast<std::size_t>(i)];
-          if (j.backend->kernel_ == nullptr) {
-            linear::run_reference(j.params, item);
-          } else {
-            j.backend->kernel_->run(j.params, item,
-                                    j.plan->scratch + thread * j.backend->scratch_floats());
-          }
+          const Work& work = j.plan->items[static_cast<std::size_t>(i)];
+          j.backend->recur(j.params, work.known, *j.plan, thread);
+          if (work.drafts.num_tokens == 0) return;
+          copy_state(j.params, work);
+          j.backend->recur(j.params, work.drafts, *j.plan, thread);
         },
         &job);
+  }
+
+  void recur(const linear::Params& params, const Item& item, const LinearPlan& plan,
+             int thread) const {
+    if (item.num_tokens == 0) return;
+    if (kernel_ == nullptr) {
+      linear::run_reference(params, item);
+    } else {
+      kernel_->run(params, item, plan.scratch + thread * scratch_floats());
+    }
+  }
+
+  /// The drafts' heads start from what the known tokens left.
+  static void copy_state(const linear::Params& p, const Work& work) {
+    const std::int64_t head = static_cast<std::int64_t>(p.dv) * p.dk;
+    const std::int64_t first = work.known.first_head * head;
+    std::copy_n(p.state + work.known.slot * p.state_slot + first, work.known.num_heads * head,
+                p.state + work.drafts.slot * p.state_slot + first);
   }
 
   void run_convolution(const LinearPlan& plan, const LayerCall& call) {
@@ -200,10 +241,34 @@ class LinearBackend final : public Backend {
         static_cast<std::int64_t>(plan.items.size()),
         [](void* context, std::int64_t i, int) {
           const Job& j = *static_cast<const Job*>(context);
-          const Item& item = j.plan->items[static_cast<std::size_t>(i)];
-          const int end = (item.first_head + item.num_heads) * kConvolutionChannels;
-          linear::convolve(j.convolution, item, item.first_head * kConvolutionChannels,
-                           std::min(end, j.convolution.channels));
+          const Work& work = j.plan->items[static_cast<std::size_t>(i)];
+          for (const Item& item : {work.known, work.drafts}) {
+            const int end = (item.first_head + item.num_heads) * kConvolutionChannels;
+            linear::convolve(j.convolution, item, item.first_head * kConvolutionChannels,
+                             std::min(end, j.convolution.channels));
+          }
+        },
+        &job);
+  }
+
+  /// The drafts' slots get the history that the known tokens leave, before either slot moves.
+  void fork_convolution(const LinearPlan& plan, const LayerCall& call) {
+    Job job{this, &plan, {}, convolution_params(spec_, call)};
+    executor_.run(
+        static_cast<std::int64_t>(plan.requests.size()),
+        [](void* context, std::int64_t i, int) {
+          const Job& j = *static_cast<const Job*>(context);
+          const Work& work = j.plan->requests[static_cast<std::size_t>(i)];
+          if (work.drafts.num_tokens == 0) return;
+          const linear::ConvolutionParams& p = j.convolution;
+          const std::int64_t size = p.bf16 ? sizeof(std::uint16_t) : sizeof(float);
+          auto* const state = static_cast<std::byte*>(p.state);
+          std::copy_n(state + work.known.slot * p.state_slot * size,
+                      static_cast<std::int64_t>(p.channels) * (p.kernel - 1) * size,
+                      state + work.drafts.slot * p.state_slot * size);
+          Item known = work.known;
+          known.slot = work.drafts.slot;
+          linear::advance_state(p, known);
         },
         &job);
   }
@@ -214,7 +279,9 @@ class LinearBackend final : public Backend {
         static_cast<std::int64_t>(plan.requests.size()),
         [](void* context, std::int64_t i, int) {
           const Job& j = *static_cast<const Job*>(context);
-          linear::advance_state(j.convolution, j.plan->requests[static_cast<std::size_t>(i)]);
+          const Work& work = j.plan->requests[static_cast<std::size_t>(i)];
+          linear::advance_state(j.convolution, work.known);
+          linear::advance_state(j.convolution, work.drafts);
         },
         &job);
   }

@@ -124,6 +124,37 @@ Status validate_linear_spec(const AttentionSpec& s) {
   return {};
 }
 
+Status check_linear_drafts(const BatchView& batch) {
+  const auto n = static_cast<std::size_t>(batch.batch_size());
+  const bool verify = batch.form == BatchForm::target_verify;
+  if (!batch.custom_mask.empty() || !batch.custom_mask_indptr.empty())
+    return unsupported(
+        "linear attention verifies chains of draft tokens: a tree would need a state a branch",
+        {{"linear", "tree_verify", "a chain, without a mask", "a custom mask"}});
+  if (!verify && batch.draft_len.empty() && batch.draft_states.empty()) return {};
+  if (!verify)
+    return invalid_argument(
+        join("draft_len and draft_states belong to target_verify, not to ", name(batch.form)));
+  if (batch.draft_len.size() != n || batch.draft_states.size() != n)
+    return invalid_argument(
+        join("target_verify over linear attention wants draft_len and "
+             "draft_states for each of ",
+             n, " requests, have ", batch.draft_len.size(), " and ", batch.draft_states.size(),
+             ": a state cannot be cut back"));
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::int64_t rows = batch.qo_len(static_cast<std::int64_t>(i));
+    if (batch.draft_len[i] < 0 || batch.draft_len[i] > rows)
+      return invalid_argument(
+          join("draft_len[", i, "] = ", batch.draft_len[i], " of ", rows, " query tokens"));
+    const bool wanted = batch.draft_len[i] > 0 && batch.state_indices[i] >= 0;
+    if (wanted != (batch.draft_states[i] >= 0))
+      return invalid_argument(join("draft_states[", i, "] = ", batch.draft_states[i],
+                                   wanted ? "; its drafts want a slot of their own"
+                                          : "; without drafts to verify it must be -1"));
+  }
+  return {};
+}
+
 Status validate_linear_call(const AttentionSpec& s, const LayerCall& call, std::int64_t num_tokens,
                             std::int64_t max_slot) {
   if (call.linear == nullptr)

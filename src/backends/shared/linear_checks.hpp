@@ -29,4 +29,7 @@ namespace attune::backends::shared {
 [[nodiscard]] kernels::linear::ConvolutionParams convolution_params(const AttentionSpec& spec,
                                                                     const LayerCall& call);
 
+/// Drafts are verified as a chain, with a second slot for the state behind them.
+[[nodiscard]] Status check_linear_drafts(const BatchView& batch);
+
 }  // namespace attune::backends::shared

@@ -23,21 +23,24 @@ namespace attune::kernels::linear {
 struct Scratch {
   float* q;       ///< [kChunk, dk]
   float* k;       ///< [kChunk, dk]
-  float* qg;      ///< [kChunk, dk] q times its decay since the chunk began
-  float* kg;      ///< [kChunk, dk] likewise; directly before qg
-  float* kd;      ///< [kChunk, dk] k times the decay until the chunk's end
+  float* qg;      ///< [kChunk, dk] kda: q times its decay since the chunk began
+  float* kg;      ///< [kChunk, dk] likewise k
+  float* kd;      ///< [kChunk, dk] kda: k times its decay until the chunk's end
   float* kt;      ///< [dk, kChunk] k transposed
   float* v;       ///< [kChunk, dv]
   float* u;       ///< [kChunk, dv] what is written to the state
-  float* so;      ///< [2 * kChunk, dv] kg and qg times the state, the second becomes o
+  float* so;      ///< [2 * kChunk, dv] k and q times the state; the second half becomes o
   float* qk;      ///< [kChunk, kChunk]
   float* kk;      ///< [kChunk, kChunk]
   float* scores;  ///< [kChunk, kChunk] qk, decayed and masked
   float* erase;   ///< [kChunk, kChunk] kk, decayed, masked, times beta
   float* g;       ///< [kChunk] or [kChunk, dk]: log decay summed from the chunk's begin
   float* beta;    ///< [kChunk]
+  float* since;   ///< [kChunk] decay since the chunk's begin
+  float* until;   ///< [kChunk] decay until its end
   float* state;   ///< [kSharedHeads, dk, dv]
-  float* row;     ///< [max(dk, dv)] temporary
+  float* row;     ///< [dk] decay of the state's rows
+  float* block;   ///< kda: [3 * kBlock, dk] rows of one block with decays of their own
   ConvolutionScratch q_conv, k_conv;
   ConvolutionScratch v_conv[kSharedHeads];
 };
@@ -52,6 +55,11 @@ struct Body : Prepare<S> {
   using Base::kWidth;
   using Base::min;
   using Base::padded;
+
+  /// Two factors of at most half this exponent each, and their product, are finite in fp32.
+  static constexpr float kFactorRange = 80.0f;
+  /// Rows of the state that a decode step takes together, sharing what it loads of q and k.
+  static constexpr int kStepRows = kWidth > 1 ? kWidth / 4 : 1;
 
   /// Lays the parts out one after the other; with a null base it only counts.
   static std::int64_t lay_out(const Params& p, float* base, Scratch* out) {
@@ -85,8 +93,11 @@ struct Body : Prepare<S> {
     s.erase = take(kChunk * kChunk);
     s.g = take(kChunk * (p.family == Family::kda ? dk : 1));
     s.beta = take(kChunk);
+    s.since = take(kChunk);
+    s.until = take(kChunk);
     s.state = take(kSharedHeads * dk * dv);
-    s.row = take(dk > dv ? dk : dv);
+    s.row = take(dk);
+    s.block = take(p.family == Family::kda ? 3 * kBlock * dk : 0);
     s.q_conv = take_convolution(dk);
     s.k_conv = take_convolution(dk);
     for (ConvolutionScratch& conv : s.v_conv) conv = take_convolution(dv);
@@ -121,7 +132,7 @@ struct Body : Prepare<S> {
     for (int i = 0; i < rows; i += kBlock) {
       const std::int64_t row = static_cast<std::int64_t>(i);
       product<S>({a + row * a_row, a_row, 1}, b, kChunk, c + row * kChunk, kChunk, kBlock,
-                 i + kBlock, depth, false);
+                 i + kBlock, depth);
     }
   }
 
@@ -145,7 +156,7 @@ struct Body : Prepare<S> {
 
   /// scores and erase of kda, whose decay differs by channel. Between blocks of kBlock tokens the
   /// decay is split at the later block's begin and the earlier one's end, so that every factor
-  /// stays below 1; inside a block the difference of exponents is taken channel by channel.
+  /// stays below 1.
   static void decay_scores_by_channel(const Params& p, const Scratch& s, int rows) {
     const int width = padded(p.dk);
     // kd: keys times the decay until their block's end; qg, kg: since their block's begin.
@@ -170,21 +181,79 @@ struct Body : Prepare<S> {
           const Vec between = exp(S::sub(S::load(begin + c), S::load(end + c)));
           for (int t = 0; t < kBlock; ++t) {
             const float* key = s.kd + static_cast<std::int64_t>(j0 + t) * width + c;
-            S::store(s.so + static_cast<std::int64_t>(t) * width + c,
+            S::store(s.block + static_cast<std::int64_t>(t) * width + c,
                      S::mul(S::load(key), between));
           }
         }
-        transpose(s.so, kBlock, width, width, s.kt + j0, kChunk);
+        transpose(s.block, kBlock, width, width, s.kt + j0, kChunk);
       }
-      if (i0 == 0) continue;
       const std::int64_t i = static_cast<std::int64_t>(i0);
-      product<S>({s.qg + i * width, width, 1}, s.kt, kChunk, s.scores + i * kChunk, kChunk, kBlock,
-                 i0, p.dk, false);
-      product<S>({s.kg + i * width, width, 1}, s.kt, kChunk, s.erase + i * kChunk, kChunk, kBlock,
-                 i0, p.dk, false);
+      if (i0 > 0) {
+        product<S>({s.qg + i * width, width, 1}, s.kt, kChunk, s.scores + i * kChunk, kChunk,
+                   kBlock, i0, p.dk);
+        product<S>({s.kg + i * width, width, 1}, s.kt, kChunk, s.erase + i * kChunk, kChunk, kBlock,
+                   i0, p.dk);
+      }
+      if (decay_over_block(s, i0, width) < kFactorRange) {
+        diagonal_by_factors(p, s, i0);
+      } else {
+        diagonal_by_differences(p, s, i0);
+      }
+      for (int t = i0; t < i0 + kBlock; ++t) {
+        const Vec beta = S::set(s.beta[t]);
+        for (int j = 0; j < i0 + kBlock; j += kWidth) {
+          float* at = s.erase + static_cast<std::int64_t>(t) * kChunk + j;
+          S::store(at, S::mul(S::load(at), beta));
+        }
+      }
     }
-    for (int i = 0; i < rows; ++i) {
-      const int i0 = i / kBlock * kBlock;
+  }
+
+  /// The largest logarithm, over the channels, by which a block's tokens decay.
+  static float decay_over_block(const Scratch& s, int i0, int width) {
+    const float* first = s.g + static_cast<std::int64_t>(i0) * width;
+    const float* last = first + static_cast<std::int64_t>(kBlock - 1) * width;
+    Vec most = S::zero();
+    for (int c = 0; c < width; c += kWidth)
+      most = S::max(most, S::sub(S::load(first + c), S::load(last + c)));
+    return S::largest(most);
+  }
+
+  /// Inside a block, the decay split at its middle token: factors may exceed 1, but none overflows.
+  static void diagonal_by_factors(const Params& p, const Scratch& s, int i0) {
+    const int width = padded(p.dk);
+    const std::int64_t size = static_cast<std::int64_t>(kBlock) * width;
+    const std::int64_t from = static_cast<std::int64_t>(i0) * width;
+    const float* middle = s.g + from + kBlock / 2 * static_cast<std::int64_t>(width);
+    float* left_q = s.block;
+    float* left_k = left_q + size;
+    float* right = left_k + size;
+    for (int t = 0; t < kBlock; ++t)
+      for (int c = 0; c < width; c += kWidth) {
+        const std::int64_t at = static_cast<std::int64_t>(t) * width + c;
+        const Vec k = S::load(s.k + from + at);
+        const Vec decay = S::sub(S::load(s.g + from + at), S::load(middle + c));
+        const Vec since = exp(decay);
+        S::store(left_q + at, S::mul(S::load(s.q + from + at), since));
+        S::store(left_k + at, S::mul(k, since));
+        S::store(right + at, S::mul(k, exp(S::sub(S::zero(), decay))));
+      }
+    transpose(right, kBlock, width, width, s.kt, kChunk);
+    const std::int64_t to = static_cast<std::int64_t>(i0) * kChunk + i0;
+    product<S>({left_q, width, 1}, s.kt, kChunk, s.scores + to, kChunk, kBlock, kBlock, p.dk);
+    product<S>({left_k, width, 1}, s.kt, kChunk, s.erase + to, kChunk, kBlock, kBlock, p.dk);
+    for (int i = 0; i < kBlock; ++i)
+      for (int j = 0; j < kBlock; j += kWidth) {
+        const std::int64_t at = to + static_cast<std::int64_t>(i) * kChunk + j;
+        S::store(s.scores + at, keep_below(S::load(s.scores + at), i - j + 1));
+        S::store(s.erase + at, keep_below(S::load(s.erase + at), i - j));
+      }
+  }
+
+  /// Inside a block, for decays of any strength: the difference of exponents pair by pair.
+  static void diagonal_by_differences(const Params& p, const Scratch& s, int i0) {
+    const int width = padded(p.dk);
+    for (int i = i0; i < i0 + kBlock; ++i)
       for (int j = i0; j < i0 + kBlock; ++j) {
         float qk = 0.0f;
         float kk = 0.0f;
@@ -205,59 +274,63 @@ struct Body : Prepare<S> {
         s.scores[static_cast<std::int64_t>(i) * kChunk + j] = qk;
         s.erase[static_cast<std::int64_t>(i) * kChunk + j] = kk;
       }
-      const Vec beta = S::set(s.beta[i]);
-      for (int j = 0; j < i0 + kBlock; j += kWidth) {
-        float* at = s.erase + static_cast<std::int64_t>(i) * kChunk + j;
-        S::store(at, S::mul(S::load(at), beta));
-      }
-    }
   }
 
-  /// qg, kg: q and k times their decay since the chunk's begin; kd: keys times the decay until its
-  /// end.
+  /// since and until: every token's decay since the chunk's begin and until its end. kda, whose
+  /// decay differs by channel, has it inside qg, kg and kd instead, and ones here.
   static void decay_rows(const Params& p, const Scratch& s, int rows) {
     const int width = padded(p.dk);
-    const bool by_channel = p.family == Family::kda;
-    const float* end = s.g + static_cast<std::int64_t>(rows - 1) * (by_channel ? width : 1);
-    for (int t = 0; t < rows; ++t) {
-      const std::int64_t at = static_cast<std::int64_t>(t) * width;
-      Vec since = exp(S::set(by_channel ? 0.0f : s.g[t]));
-      Vec until = exp(S::set(by_channel ? 0.0f : end[0] - s.g[t]));
-      for (int c = 0; c < width; c += kWidth) {
-        if (by_channel) {
-          const Vec g = S::load(s.g + at + c);
-          since = exp(g);
-          until = exp(S::sub(S::load(end + c), g));
-        }
-        const Vec k = S::load(s.k + at + c);
-        S::store(s.qg + at + c, S::mul(S::load(s.q + at + c), since));
-        if (delta_rule(p)) S::store(s.kg + at + c, S::mul(k, since));
-        S::store(s.kd + at + c, S::mul(k, until));
+    if (p.family != Family::kda) {
+      const Vec end = S::set(s.g[rows - 1]);
+      for (int t = 0; t < rows; t += kWidth) {
+        S::store(s.since + t, exp(S::load(s.g + t)));
+        S::store(s.until + t, exp(S::sub(end, S::load(s.g + t))));
       }
+      for (int c = 0; c < width; c += kWidth) S::store(s.row + c, exp(end));
+      return;
     }
+    for (int t = 0; t < rows; t += kWidth) {
+      S::store(s.since + t, S::set(1.0f));
+      S::store(s.until + t, S::set(1.0f));
+    }
+    const float* end = s.g + static_cast<std::int64_t>(rows - 1) * width;
+    for (int c = 0; c < width; c += kWidth) S::store(s.row + c, exp(S::load(end + c)));
+    for (int t = 0; t < rows; ++t)
+      for (int c = 0; c < width; c += kWidth) {
+        const std::int64_t at = static_cast<std::int64_t>(t) * width + c;
+        const Vec g = S::load(s.g + at);
+        const Vec since = exp(g);
+        const Vec k = S::load(s.k + at);
+        S::store(s.qg + at, S::mul(S::load(s.q + at), since));
+        S::store(s.kg + at, S::mul(k, since));
+        S::store(s.kd + at, S::mul(k, exp(S::sub(S::load(end + c), g))));
+      }
   }
 
-  /// so = [kg; qg] S, and u = (I + erase)^-1 (beta (v - kg S)); without the delta rule u = beta v.
+  /// so: k and q times the state, decays aside; u = (I + erase)^-1 (beta (v - decayed k S)), and
+  /// beta v without the delta rule.
   static void solve(const Params& p, const Scratch& s, const float* state, int rows) {
     const int dk = padded(p.dk);
     const int dv = padded(p.dv);
     const bool erases = delta_rule(p);
+    const bool by_channel = p.family == Family::kda;
     const std::int64_t half = static_cast<std::int64_t>(kChunk) * dv;
-    product<S>({s.qg, dk, 1}, state, dv, s.so + half, dv, rows, dv, p.dk, false);
-    if (erases) product<S>({s.kg, dk, 1}, state, dv, s.so, dv, rows, dv, p.dk, false);
+    product<S>({by_channel ? s.qg : s.q, dk, 1}, state, dv, s.so + half, dv, rows, dv, p.dk);
+    if (erases) product<S>({by_channel ? s.kg : s.k, dk, 1}, state, dv, s.so, dv, rows, dv, p.dk);
     for (int t = 0; t < rows; ++t) {
       const Vec beta = S::set(s.beta[t]);
+      const Vec minus_since = S::set(-s.since[t]);
       for (int d = 0; d < dv; d += kWidth) {
         const std::int64_t at = static_cast<std::int64_t>(t) * dv + d;
         const Vec v = S::load(s.v + at);
-        S::store(s.u + at, S::mul(beta, erases ? S::sub(v, S::load(s.so + at)) : v));
+        S::store(s.u + at, S::mul(beta, erases ? S::fma(minus_since, S::load(s.so + at), v) : v));
       }
     }
     if (!erases) return;
     for (int i0 = 0; i0 < rows; i0 += kBlock) {
       if (i0 > 0) {
         product<S>({s.erase + static_cast<std::int64_t>(i0) * kChunk, kChunk, 1}, s.u, dv, s.so, dv,
-                   kBlock, dv, i0, false);
+                   kBlock, dv, i0);
         for (int at = 0; at < kBlock * dv; at += kWidth) {
           float* u = s.u + static_cast<std::int64_t>(i0) * dv + at;
           S::store(u, S::sub(S::load(u), S::load(s.so + at)));
@@ -292,7 +365,8 @@ struct Body : Prepare<S> {
     float* o = s.so + static_cast<std::int64_t>(kChunk) * dv;
     for (int i0 = 0; i0 < rows; i0 += kBlock)
       product<S>({s.scores + static_cast<std::int64_t>(i0) * kChunk, kChunk, 1}, s.u, dv,
-                 o + static_cast<std::int64_t>(i0) * dv, dv, kBlock, dv, i0 + kBlock, true);
+                 o + static_cast<std::int64_t>(i0) * dv, dv, kBlock, dv, i0 + kBlock,
+                 {s.since + i0, 1});
     const Vec skip = S::set(p.d_skip != nullptr ? p.d_skip[h] : 0.0f);
     for (int t = 0; t < count; ++t) {
       const std::int64_t row = (token + t) * p.o_row + static_cast<std::int64_t>(h) * p.dv;
@@ -308,14 +382,12 @@ struct Body : Prepare<S> {
     const int dk = padded(p.dk);
     const int dv = padded(p.dv);
     const bool by_channel = p.family == Family::kda;
-    const float* end = s.g + static_cast<std::int64_t>(rows - 1) * (by_channel ? dk : 1);
-    Vec decay = exp(S::set(end[0]));
-    for (int c = 0; c < p.dk; ++c) {
-      if (by_channel) decay = exp(S::set(end[c]));
-      float* row = state + static_cast<std::int64_t>(c) * dv;
-      for (int d = 0; d < dv; d += kWidth) S::store(row + d, S::mul(S::load(row + d), decay));
+    for (int t = 0; t < rows && !by_channel; ++t) {
+      const Vec until = S::set(s.until[t]);
+      float* u = s.u + static_cast<std::int64_t>(t) * dv;
+      for (int d = 0; d < dv; d += kWidth) S::store(u + d, S::mul(S::load(u + d), until));
     }
-    product<S>({s.kd, 1, dk}, s.u, dv, state, dv, p.dk, dv, rows, true);
+    product<S>({by_channel ? s.kd : s.k, 1, dk}, s.u, dv, state, dv, p.dk, dv, rows, {s.row, 1});
   }
 
   static void sum_gates(const Params& p, const Scratch& s, int rows) {
@@ -437,27 +509,73 @@ struct Body : Prepare<S> {
     const float beta = s.beta[0];
     const float skip = p.d_skip != nullptr ? p.d_skip[h] : 0.0f;
     const std::int64_t out = token * p.o_row + static_cast<std::int64_t>(h) * p.dv;
-    for (int d = 0; d < p.dv; ++d) {
-      float* row = state + static_cast<std::int64_t>(d) * p.dk;
-      for (int c = 0; c < p.dk; c += kLine) S::prefetch(row + kAhead + c);
-      Vec sk = S::zero();
-      Vec sq = S::zero();
-      for (int c = 0; c < p.dk; c += kWidth) {
-        const Vec old = S::load_n(row + c, p.dk - c);
-        if (erases) sk = S::fma(old, S::load(s.kg + c), sk);
-        sq = S::fma(old, S::load(s.qg + c), sq);
+    const bool whole = p.dk % kWidth == 0;
+    int d = 0;
+    if (whole)
+      for (; d + kStepRows <= p.dv; d += kStepRows) {
+        if (erases) {
+          step_rows<kStepRows, true>(p, beta, kq, skip, d, state, s);
+        } else {
+          step_rows<kStepRows, false>(p, beta, kq, skip, d, state, s);
+        }
       }
-      const float u = beta * (erases ? s.v[d] - S::sum(sk) : s.v[d]);
-      const Vec write = S::set(u);
-      for (int c = 0; c < p.dk; c += kWidth) {
-        const int n = p.dk - c;
-        const Vec decayed = S::mul(S::load_n(row + c, n), S::load(s.row + c));
-        S::store_n(row + c, S::fma(write, S::load(s.k + c), decayed), n);
+    for (; d < p.dv; ++d) step_row(p, beta, kq, skip, d, state, s);
+    for (int c = 0; c < p.dv; c += kWidth)
+      Base::store_activations(p.o, p.bf16, out + c, S::load_n(s.so + c, p.dv - c), p.dv - c);
+  }
+
+  /// kRows rows of the state from row d on, of whole vectors.
+  template <int kRows, bool kErases>
+  static void step_rows(const Params& p, float beta, float kq, float skip, int d, float* state,
+                        const Scratch& s) {
+    float* rows = state + static_cast<std::int64_t>(d) * p.dk;
+    Vec sums[2 * kRows];  // state times key, state times query
+    for (int r = 0; r < 2 * kRows; ++r) sums[r] = S::zero();
+    for (int c = 0; c < p.dk; c += kWidth) {
+      const Vec kg = S::load(s.kg + c);
+      const Vec qg = S::load(s.qg + c);
+      for (int r = 0; r < kRows; ++r) {
+        const float* at = rows + static_cast<std::int64_t>(r) * p.dk + c;
+        S::prefetch(at + kAhead);
+        const Vec old = S::load(at);
+        if (kErases) sums[r] = S::fma(old, kg, sums[r]);
+        sums[kRows + r] = S::fma(old, qg, sums[kRows + r]);
       }
-      s.so[d] = S::sum(sq) + u * kq + skip * s.v[d];
     }
-    for (int d = 0; d < p.dv; d += kWidth)
-      Base::store_activations(p.o, p.bf16, out + d, S::load_n(s.so + d, p.dv - d), p.dv - d);
+    Vec write[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      const float u = beta * (kErases ? s.v[d + r] - S::sum(sums[r]) : s.v[d + r]);
+      s.so[d + r] = S::sum(sums[kRows + r]) + u * kq + skip * s.v[d + r];
+      write[r] = S::set(u);
+    }
+    for (int c = 0; c < p.dk; c += kWidth) {
+      const Vec k = S::load(s.k + c);
+      const Vec decay = S::load(s.row + c);
+      for (int r = 0; r < kRows; ++r) {
+        float* at = rows + static_cast<std::int64_t>(r) * p.dk + c;
+        S::store(at, S::fma(write[r], k, S::mul(S::load(at), decay)));
+      }
+    }
+  }
+
+  static void step_row(const Params& p, float beta, float kq, float skip, int d, float* state,
+                       const Scratch& s) {
+    float* row = state + static_cast<std::int64_t>(d) * p.dk;
+    Vec sk = S::zero();
+    Vec sq = S::zero();
+    for (int c = 0; c < p.dk; c += kWidth) {
+      const Vec old = S::load_n(row + c, p.dk - c);
+      sk = S::fma(old, S::load(s.kg + c), sk);
+      sq = S::fma(old, S::load(s.qg + c), sq);
+    }
+    const float u = beta * (delta_rule(p) ? s.v[d] - S::sum(sk) : s.v[d]);
+    const Vec write = S::set(u);
+    for (int c = 0; c < p.dk; c += kWidth) {
+      const int n = p.dk - c;
+      const Vec decayed = S::mul(S::load_n(row + c, n), S::load(s.row + c));
+      S::store_n(row + c, S::fma(write, S::load(s.k + c), decayed), n);
+    }
+    s.so[d] = S::sum(sq) + u * kq + skip * s.v[d];
   }
 
   static void run(const Params& p, const Item& item, float* scratch) {

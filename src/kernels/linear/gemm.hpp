@@ -13,15 +13,24 @@ struct LeftOperand {
   std::int64_t column = 1;
 };
 
+/// What of C stays: row i times factor[i * step]. Nothing without factors.
+struct Kept {
+  const float* factor = nullptr;
+  int step = 0;
+};
+
 template <class S, int kRows, int kVectors>
 inline void product_tile(const LeftOperand& a, const float* b, std::int64_t b_row, float* c,
-                         std::int64_t c_row, int depth, bool accumulate) {
+                         std::int64_t c_row, int depth, const Kept& kept) {
   using Vec = typename S::F;
   Vec sum[kRows][kVectors];
   // Plain loops: a closure that g++ does not inline would keep the sums in memory.
-  for (int i = 0; i < kRows; ++i)
+  for (int i = 0; i < kRows; ++i) {
+    const Vec factor = S::set(kept.factor != nullptr ? kept.factor[i * kept.step] : 0.0f);
     for (int v = 0; v < kVectors; ++v)
-      sum[i][v] = accumulate ? S::load(c + i * c_row + v * S::kLanes) : S::zero();
+      sum[i][v] = kept.factor != nullptr ? S::mul(S::load(c + i * c_row + v * S::kLanes), factor)
+                                         : S::zero();
+  }
   for (int k = 0; k < depth; ++k) {
     Vec right[kVectors];
     for (int v = 0; v < kVectors; ++v) right[v] = S::load(b + k * b_row + v * S::kLanes);
@@ -34,26 +43,27 @@ inline void product_tile(const LeftOperand& a, const float* b, std::int64_t b_ro
     for (int v = 0; v < kVectors; ++v) S::store(c + i * c_row + v * S::kLanes, sum[i][v]);
 }
 
-/// C (+)= A B for rows of C and columns padded: columns is a multiple of S::kLanes.
+/// C = A B, plus what is kept of C; columns is a multiple of S::kLanes.
 template <class S>
 inline void product(const LeftOperand& a, const float* b, std::int64_t b_row, float* c,
-                    std::int64_t c_row, int rows, int columns, int depth, bool accumulate) {
+                    std::int64_t c_row, int rows, int columns, int depth, const Kept& kept = {}) {
   constexpr int kRows = S::kLanes == 16 ? 8 : 4;
   constexpr int kVectors = 2;
   for (int i = 0; i < rows;) {
     const bool full_rows = rows - i >= kRows;
     const LeftOperand part{a.data + i * a.row, a.row, a.column};
+    const Kept stays{kept.factor != nullptr ? kept.factor + i * kept.step : nullptr, kept.step};
     float* out = c + i * c_row;
     for (int j = 0; j < columns;) {
       const bool pair = columns - j >= kVectors * S::kLanes;
       if (full_rows && pair) {
-        product_tile<S, kRows, kVectors>(part, b + j, b_row, out + j, c_row, depth, accumulate);
+        product_tile<S, kRows, kVectors>(part, b + j, b_row, out + j, c_row, depth, stays);
       } else if (full_rows) {
-        product_tile<S, kRows, 1>(part, b + j, b_row, out + j, c_row, depth, accumulate);
+        product_tile<S, kRows, 1>(part, b + j, b_row, out + j, c_row, depth, stays);
       } else if (pair) {
-        product_tile<S, 1, kVectors>(part, b + j, b_row, out + j, c_row, depth, accumulate);
+        product_tile<S, 1, kVectors>(part, b + j, b_row, out + j, c_row, depth, stays);
       } else {
-        product_tile<S, 1, 1>(part, b + j, b_row, out + j, c_row, depth, accumulate);
+        product_tile<S, 1, 1>(part, b + j, b_row, out + j, c_row, depth, stays);
       }
       j += pair ? kVectors * S::kLanes : S::kLanes;
     }

@@ -11,7 +11,7 @@ inline constexpr int kPadding =
 inline constexpr int kMaxTaps = 8;         ///< of the convolution
 inline constexpr int kSharedHeads = 4;     ///< value heads that go through a chunk together
 inline constexpr int kLine = 16;           ///< floats of a cache line
-inline constexpr int kAhead = 1024;        ///< floats a decode step fetches ahead in the state
+inline constexpr int kAhead = 2048;        ///< floats a decode step fetches ahead in the state
 inline constexpr int kRecurrentBelow = 9;  ///< fewer tokens of a chunk go one by one
 
 }  // namespace attune::kernels::linear

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <attune/tensor.hpp>
 
 #include "kernels/linear/params.hpp"
 #include "kernels/linear/policy.hpp"
+#include "kernels/simd/unroll.hpp"
 
 namespace attune::kernels::linear {
 
@@ -40,9 +42,11 @@ struct Prepare {
     }
   }
   static float number(const void* data, bool bf16, std::int64_t at) {
-    if (!bf16) return static_cast<const float*>(data)[at];
-    const std::uint32_t bits =
-        static_cast<std::uint32_t>(static_cast<const std::uint16_t*>(data)[at]) << 16;
+    return bf16 ? widened(static_cast<const std::uint16_t*>(data)[at])
+                : static_cast<const float*>(data)[at];
+  }
+  static float widened(std::uint16_t bf16) {
+    const std::uint32_t bits = static_cast<std::uint32_t>(bf16) << 16;
     float value;
     __builtin_memcpy(&value, &bits, sizeof value);
     return value;
@@ -75,22 +79,38 @@ struct Prepare {
 
   // ---- q, k, v ------------------------------------------------------------------------------
 
-  static void begin_convolution(const Params& p, std::int32_t slot, int channel, int channels,
-                                const ConvolutionScratch& conv) {
+  /// Weights, bias and the state's inputs by tap, so that channels are lanes.
+  template <int kTaps>
+  static void gather_convolution(const Params& p, std::int32_t slot, std::int64_t channel,
+                                 int channels, const ConvolutionScratch& conv) {
     const int width = padded(channels);
-    const int history = p.conv_kernel - 1;
-    for (int c = 0; c < width; ++c) {
-      const bool inside = c < channels;
-      const std::int64_t ch = channel + c;
-      for (int r = 0; r < p.conv_kernel; ++r)
-        conv.taps[r * width + c] = inside ? p.conv_weight[ch * p.conv_kernel + r] : 0.0f;
-      conv.taps[p.conv_kernel * width + c] =
-          inside && p.conv_bias != nullptr ? p.conv_bias[ch] : 0.0f;
-      for (int r = 0; r < history; ++r)
-        conv.history[r * width + c] =
-            inside ? number(p.conv_state, p.bf16, slot * p.conv_state_slot + ch * history + r)
-                   : 0.0f;
+    const float* weight = p.conv_weight + channel * kTaps;
+    for (int c = 0; c < channels; ++c)
+      for (int r = 0; r < kTaps; ++r) conv.taps[r * width + c] = weight[c * kTaps + r];
+    const std::int64_t state = slot * p.conv_state_slot + channel * (kTaps - 1);
+    if (p.bf16) {
+      const auto* from = static_cast<const std::uint16_t*>(p.conv_state) + state;
+      for (int c = 0; c < channels; ++c)
+        for (int r = 0; r < kTaps - 1; ++r)
+          conv.history[r * width + c] = widened(from[c * (kTaps - 1) + r]);
+    } else {
+      const auto* from = static_cast<const float*>(p.conv_state) + state;
+      for (int c = 0; c < channels; ++c)
+        for (int r = 0; r < kTaps - 1; ++r) conv.history[r * width + c] = from[c * (kTaps - 1) + r];
     }
+    for (int c = 0; c < channels; ++c)
+      conv.taps[kTaps * width + c] = p.conv_bias != nullptr ? p.conv_bias[channel + c] : 0.0f;
+    for (int c = channels; c < width; ++c) {
+      for (int r = 0; r <= kTaps; ++r) conv.taps[r * width + c] = 0.0f;
+      for (int r = 0; r < kTaps - 1; ++r) conv.history[r * width + c] = 0.0f;
+    }
+  }
+
+  /// Rows lie far apart, so no hardware fetches the next chunk's while this one is worked on.
+  static void fetch_next_chunk(const Activations& rows, bool bf16, std::int64_t at, int columns) {
+    const int size = bf16 ? 2 : 4;
+    const char* next = static_cast<const char*>(rows.data) + (at + kChunk * rows.row) * size;
+    for (int c = 0; c < columns * size; c += kLine * 4) S::prefetch_far(next + c);
   }
 
   /// Rows [token, token + count) of `channels` columns from `column` of `rows` on, as fp32 into
@@ -98,14 +118,10 @@ struct Prepare {
   static void load_rows(const Params& p, const Activations& rows, int column, int channels,
                         std::int64_t token, int count, float* out) {
     const int width = padded(channels);
-    const int size = p.bf16 ? 2 : 4;
     for (int t = 0; t < count; ++t) {
       const std::int64_t from = (token + t) * rows.row + column;
       float* to = out + static_cast<std::int64_t>(t) * width;
-      // Rows are far apart, so no hardware fetches the next chunk's while this one is worked on.
-      for (int c = 0; c < channels; c += kLine * 4 / size)
-        S::prefetch_far(static_cast<const char*>(rows.data) +
-                        (from + kChunk * rows.row + c) * size);
+      fetch_next_chunk(rows, p.bf16, from, channels);
       for (int c = 0; c < width; c += kWidth) {
         const int n = channels - c;
         S::store(to + c, n > 0 ? load_activations(rows.data, p.bf16, from + c, n) : S::zero());
@@ -135,20 +151,24 @@ struct Prepare {
     }
   }
 
+  /// use(<taps>) with the number of taps as a constant.
+  template <class Use>
+  static void with_taps(int taps, Use&& use) {
+    simd::unroll<kMaxTaps>([&](auto i) {
+      if (taps == i + 1) use(std::integral_constant<int, i + 1>{});
+    });
+  }
+
+  static void begin_convolution(const Params& p, std::int32_t slot, int channel, int channels,
+                                const ConvolutionScratch& conv) {
+    with_taps(p.conv_kernel,
+              [&](auto taps) { gather_convolution<taps>(p, slot, channel, channels, conv); });
+  }
+
   static void convolve(const Params& p, int width, int count, const ConvolutionScratch& conv,
                        float* x) {
-    static_assert(kMaxTaps == 8);
-    switch (p.conv_kernel) {
-      case 1: convolve_rows<1>(p.conv_silu, width, count, conv, x); break;
-      case 2: convolve_rows<2>(p.conv_silu, width, count, conv, x); break;
-      case 3: convolve_rows<3>(p.conv_silu, width, count, conv, x); break;
-      case 4: convolve_rows<4>(p.conv_silu, width, count, conv, x); break;
-      case 5: convolve_rows<5>(p.conv_silu, width, count, conv, x); break;
-      case 6: convolve_rows<6>(p.conv_silu, width, count, conv, x); break;
-      case 7: convolve_rows<7>(p.conv_silu, width, count, conv, x); break;
-      case 8: convolve_rows<8>(p.conv_silu, width, count, conv, x); break;
-      default: break;
-    }
+    with_taps(p.conv_kernel,
+              [&](auto taps) { convolve_rows<taps>(p.conv_silu, width, count, conv, x); });
   }
 
   /// Head `head` of q, k or v (`plain` without a convolution, channels from `channel` on with one)
@@ -229,6 +249,9 @@ struct Prepare {
       for (int c = 0; c < width; c += kWidth) {
         float* to = g + static_cast<std::int64_t>(t) * width + c;
         const int n = p.dk - c;
+        if (c == 0 && t < count)
+          fetch_next_chunk(p.gate, p.bf16,
+                           (token + t) * p.gate.row + static_cast<std::int64_t>(h) * p.dk, p.dk);
         if (t >= count || n <= 0) {
           S::store(to, S::zero());
           continue;
