@@ -5,12 +5,13 @@
 //   PrefixCache cache = *PrefixCache::make({.page_size = 16, .pools = {{.pool = &pool}}});
 //
 //   // A prompt arrives. At least one token must be left to compute.
-//   PrefixMatch hit = cache.match({}, prompt, {.max_tokens = prompt.size() - 1});
+//   PrefixMatch hit = cache.match({}, prompt, {.max_tokens = std::ssize(prompt) - 1});
 //   std::vector<PageId> row = hit.rows[0].pages;       // held for you; hit.lock keeps them cached
 //   if (cache.make_room(0, missing)) pool.allocate(missing, row);   // evicts what nobody uses
 //
 //   // Its keys are computed (the prompt's, or the answer's too): offer them, go on using them.
-//   PrefixInsertion in = *cache.insert({}, tokens, {{.pages = row}});
+//   const RowView rows[] = {{.pages = row}};
+//   PrefixInsertion in = *cache.insert({}, tokens, rows);
 //   hit.lock = std::move(in.lock);
 //
 //   // It ends. Pages that the tree took live on; the others are free.

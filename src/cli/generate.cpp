@@ -54,6 +54,7 @@ Result<runtime::EngineOptions> engine_options(const GenerateOptions& o,
   const Result<runtime::SpeculationOptions> speculation = speculation_options(o);
   if (!speculation.ok()) return speculation.status();
   engine.speculation = *speculation;
+  engine.prefix.enabled = !o.no_prefix_cache && prompts.size() > 1;
   constexpr std::int64_t kLargestPage = 256;  // a last page may hold one token
   engine.pool_tokens = o.pool_tokens > 0
                            ? o.pool_tokens
@@ -107,7 +108,8 @@ class Run {
                      .text = std::move(stream.text),
                      .finish_reason = stream.filter.stopped()
                                           ? "stop"
-                                          : std::string(name(request.finish_reason))});
+                                          : std::string(name(request.finish_reason)),
+                     .cached_tokens = request.prefix.cached_tokens});
     }
     return out;
   }
@@ -167,6 +169,7 @@ int generate(const GenerateOptions& options) {
   if (!engine.ok()) return report(engine.status());
   const ModelRun model_run{.weights = options.weights,
                            .batch_invariant = options.batch_invariant,
+                           .prefix_cache = !options.no_prefix_cache,
                            .engine = *engine,
                            .calibration = calibration_tokens(options.common, words)};
   Result<std::unique_ptr<runtime::Session>> session =

@@ -123,7 +123,10 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
                   "auto, as_stored, bf16 or fp32: what the weights are kept as")
       ->capture_default_str();
   command.add_flag("--batch-invariant", o.batch_invariant,
-                   "a request's output must not depend on its neighbours, bit for bit");
+                   "a request's output must not depend on its neighbours or on what is cached, bit "
+                   "for bit; a step of a prompt is 64 tokens at least");
+  command.add_flag("--no-prefix-cache", o.no_prefix_cache,
+                   "compute every prompt whole, also where it begins like another");
   command
       .add_option("--speculate", o.speculate,
                   "none or ngram: guess the next tokens from earlier ones and verify them in one "

@@ -35,6 +35,7 @@ struct GenerateOptions {
   std::int64_t max_batch = 16;
   std::int64_t pool_tokens = 0;
   bool batch_invariant = false;
+  bool no_prefix_cache = false;
   std::string speculate = "none";
   std::optional<std::int64_t> draft_tokens;
   std::optional<std::int64_t> ngram_min;

@@ -43,11 +43,22 @@ Json speculation_json(const runtime::EngineStatistics& s) {
           {"tokens_per_step", ratio(s.decode_tokens, s.num_decodes)}};
 }
 
+Json prefix_cache_json(const runtime::Engine& engine, const runtime::EngineStatistics& s) {
+  const PrefixCache* cache = engine.prefix_cache();
+  const PrefixMetrics m = cache != nullptr ? cache->metrics() : PrefixMetrics{};
+  return {{"enabled", cache != nullptr},
+          {"cached_tokens", s.cached_tokens},
+          {"hit_rate", ratio(s.cached_tokens, s.cached_tokens + s.prefill_tokens)},
+          {"evicted_pages", m.evicted_pages},
+          {"checkpoint_bytes", m.checkpoint_bytes}};
+}
+
 Json generation_json(const Generation& g) {
   return {{"text", g.text},
           {"prompt_tokens", g.prompt_tokens},
           {"tokens", g.tokens},
-          {"finish_reason", g.finish_reason}};
+          {"finish_reason", g.finish_reason},
+          {"cached_tokens", g.cached_tokens}};
 }
 
 }  // namespace
@@ -71,6 +82,7 @@ void print_json(const std::vector<Generation>& generations, runtime::Session& se
   out["weight_bytes"] = session.weight_bytes();
   out["steps"] = s.num_steps;
   out["preemptions"] = s.num_preemptions;
+  out["prefix_cache"] = prefix_cache_json(session.engine(), s);
   if (session.engine().options().speculation.enabled()) out["speculation"] = speculation_json(s);
   out["fallbacks"] = session.selection().fallbacks;
   fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
@@ -84,6 +96,11 @@ void print_statistics(runtime::Session& session) {
                s.num_accepted_drafts, s.num_drafts,
                100 * ratio(s.num_accepted_drafts, s.num_drafts),
                ratio(s.decode_tokens, s.num_decodes));
+  }
+  if (const PrefixCache* cache = session.engine().prefix_cache(); cache != nullptr) {
+    fmt::print(stderr, "prefix cache {} prompt tokens found, {:.0f} % · {} pages evicted\n",
+               s.cached_tokens, 100 * ratio(s.cached_tokens, s.cached_tokens + s.prefill_tokens),
+               cache->metrics().evicted_pages);
   }
   constexpr double kMiB = 1 << 20;
   fmt::print(stderr, "prefill {} tokens, {:.1f}/s · decode {} tokens, {:.1f}/s · load {:.2f} s\n",

@@ -18,6 +18,7 @@ struct Generation {
   std::vector<std::int32_t> tokens;
   std::string text;
   std::string finish_reason;
+  std::int64_t cached_tokens = 0;  ///< of the prompt, not computed
 };
 
 void print_json(const std::vector<Generation>& generations, runtime::Session& session);

@@ -80,6 +80,7 @@ Result<std::unique_ptr<runtime::Session>> open_session(const CommonOptions& opti
                                                        model::Checkpoint checkpoint) {
   Result<Opening> opening = read_opening(options, run.weights, run.batch_invariant);
   if (!opening.ok()) return opening.status();
+  opening->request.selection.prefix_cache = run.prefix_cache;
   if (run.engine.speculation.enabled()) opening->request.selection.speculative_topk = 1;
   runtime::SessionOptions session = opening->session;
   session.engine = run.engine;

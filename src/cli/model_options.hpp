@@ -25,6 +25,7 @@ Result<model::CpuWeights> parse_weights(const std::string& word);
 struct ModelRun {
   std::string weights = "auto";  ///< auto, as_stored, bf16, fp32
   bool batch_invariant = false;
+  bool prefix_cache = true;  ///< which a choice of backends may depend on
   runtime::EngineOptions engine{};
   std::vector<std::int32_t> calibration{};  ///< for integer KV caches: a text's tokens
 };

@@ -330,6 +330,35 @@ TEST(SmolLm2, PromptsOfAFileRunTogetherAndChangeNothing) {
   }
 }
 
+TEST(Generate, OnePromptNeedsNoPrefixCache) {
+  const json out = parsed(generate(golden("llama"), {"--tokens", "5,6,7", "--json"}));
+  EXPECT_EQ(out["prefix_cache"]["enabled"], false);
+  EXPECT_EQ(out["cached_tokens"], 0);
+}
+
+TEST(SmolLm2, PromptsThatBeginAlikeShareTheirPages) {
+  const std::string model = real_model("demo/SmolLM2-135M-Instruct.Q4_1.gguf");
+  if (!fs::exists(model)) GTEST_SKIP() << "no " << model;
+  const ScratchFolder scratch;
+  const fs::path path = scratch / "prompts.txt";
+  std::ofstream file(path);
+  std::string beginning;
+  for (int i = 0; i < 20; ++i) beginning += "You are a careful assistant who answers briefly. ";
+  for (const char* question : {"What is tea?", "Who wrote Hamlet?", "What is tea?"})
+    file << beginning << question << "\n";
+  file.close();
+  std::vector<std::string> words{"--prompt-file",     path.string(),      "--json",
+                                 "--batch-invariant", "--max-new-tokens", "8"};
+  const json shared = parsed(generate(model, words));
+  words.emplace_back("--no-prefix-cache");
+  const json plain = parsed(generate(model, words));
+  EXPECT_EQ(plain["prefix_cache"]["cached_tokens"], 0);
+  EXPECT_GE(shared["prefix_cache"]["cached_tokens"], 2 * 128);
+  EXPECT_GE(shared["results"][2]["cached_tokens"], 128);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(shared["results"][i]["tokens"], plain["results"][i]["tokens"]);
+}
+
 TEST(SmolLm2, StopStringsEndTheTextBeforeThem) {
   const std::string model = real_model("demo/SmolLM2-135M-Instruct.Q4_1.gguf");
   if (!fs::exists(model)) GTEST_SKIP() << "no " << model;

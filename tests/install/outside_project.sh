@@ -21,4 +21,9 @@ PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name attune.pc)")
 c++ "$source_dir/examples/embed/main.cpp" $(pkg-config --cflags --libs attune) \
     -Wl,-rpath,"$(pkg-config --variable=libdir attune)" -o "$work/by_hand"
 "$work/by_hand" | grep -q "o\[0\] = 0.500"
+
+# shellcheck disable=SC2046
+c++ "$source_dir/examples/prefix_cache/main.cpp" $(pkg-config --cflags --libs attune) \
+    -Wl,-rpath,"$(pkg-config --variable=libdir attune)" -o "$work/prefix_cache"
+"$work/prefix_cache"
 echo "an outside project builds and runs"

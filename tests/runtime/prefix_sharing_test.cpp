@@ -23,6 +23,7 @@ struct Opening {
   std::int64_t pool_tokens = 4096;
   SchedulerOptions scheduler{.chunk_size = 128, .max_batch = 4};
   PrefixOptions prefix{};
+  SpeculationOptions speculation{};
 };
 
 std::unique_ptr<Session> open(Opening opening) {
@@ -39,7 +40,8 @@ std::unique_ptr<Session> open(Opening opening) {
   options.engine = {.context_limit = 400,
                     .pool_tokens = opening.pool_tokens,
                     .scheduler = opening.scheduler,
-                    .prefix = opening.prefix};
+                    .prefix = opening.prefix,
+                    .speculation = opening.speculation};
   options.engine.keep_logits = true;
   const auto make = [&](const model::ModelConfig& config, Executor& executor,
                         std::optional<DType> kv_dtype) {
@@ -193,6 +195,62 @@ TEST_P(PrefixSharingOf, OrdinaryModeGivesTheSameTokens) {
   ASSERT_TRUE(plain && shared);
   expect_same(one_by_one(plain->engine()), one_by_one(shared->engine()), /*bits=*/false);
   EXPECT_GT(shared->engine().statistics().cached_tokens, 500);
+}
+
+TEST(PrefixSharing, GoesTogetherWithSpeculation) {
+  for (const char* family : {"llama", "qwen3_next", "gemma3_text"}) {
+    std::vector<Tokens> answers;
+    for (const bool shares : {false, true}) {
+      const auto session = open({.family = family,
+                                 .shares = shares,
+                                 .pool_tokens = 400,
+                                 .speculation = {.max_drafts = 3, .verify_as_decodes = true}});
+      ASSERT_TRUE(session);
+      Engine& engine = session->engine();
+      std::vector<RequestId> ids;
+      for (const Tokens& tokens : conversation()) {
+        const auto id = engine.submit(tokens, {.max_new_tokens = 30});
+        ASSERT_TRUE(id.ok());
+        ids.push_back(*id);
+      }
+      run(engine);
+      Tokens all;
+      for (const RequestId id : ids) all = std::move(all) + engine.take(id).tokens;
+      expect_nothing_leaked(engine);
+      answers.push_back(std::move(all));
+    }
+    EXPECT_EQ(answers[0], answers[1]) << family;
+  }
+}
+
+TEST(PrefixSharing, RequestsThatArriveTogetherComputeTheirBeginningOnce) {
+  const auto session = open({.batch_invariant = false});
+  ASSERT_TRUE(session);
+  Engine& engine = session->engine();
+  std::vector<RequestId> ids;
+  for (std::int32_t i = 0; i < 4; ++i)
+    ids.push_back(submit(engine, prompt(96, 1) + prompt(10, i), /*max_new_tokens=*/20));
+  std::vector<std::int32_t> most_held;
+  while (!engine.idle()) {
+    ASSERT_TRUE(engine.step().ok());
+    most_held.push_back(engine.pools()[0].num_held());
+  }
+  EXPECT_EQ(engine.statistics().cached_tokens, 3 * 96);
+  EXPECT_LE(*std::ranges::max_element(most_held), 6 + 4 * 2) << "six pages are shared";
+  for (const RequestId id : ids) EXPECT_EQ(answer(engine, id).logits.size() % 21, 0u);
+}
+
+TEST(PrefixSharing, NamespacesAreKeptApart) {
+  const auto session = open({});
+  ASSERT_TRUE(session);
+  Engine& engine = session->engine();
+  for (const char* salt : {"a", "b", "a"}) {
+    RequestOptions options{.max_new_tokens = 2};
+    options.space.salt = salt;
+    ASSERT_TRUE(engine.submit(prompt(100, 1), options).ok());
+    run(engine);
+  }
+  EXPECT_EQ(engine.statistics().cached_tokens, 64);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, PrefixSharingOf,
