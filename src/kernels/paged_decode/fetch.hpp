@@ -2,26 +2,24 @@
 //
 // One core reads at the speed of its memory only if it has some 70 cache lines on their way at all
 // times. Loads reach as far as the reorder buffer, 2 KB of keys with the arithmetic between them;
-// the rest has to be asked for. Lines are asked for in the order of their addresses, evenly over
-// the arithmetic, and three times at growing distance: Zen 5 drops a prefetch that finds no free
-// miss buffer, and each further request catches most of what the one before it lost (one request a
-// line: 24 GB/s of 39; two: 31; three: 38).
+// the rest has to be asked for: evenly over the arithmetic, in the order of addresses, and three
+// times at growing distance, because Zen 5 drops a prefetch that finds no free miss buffer and each
+// further request catches most of those (docs/performance/cpu.md has the numbers).
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/dense/params.hpp"
-#include "kernels/simd/unroll.hpp"
 
 namespace attune::kernels::paged_decode {
 
 /// V is the SIMD type, which keeps the copies of different instruction sets apart.
 template <class V>
 struct Fetch {
-  static constexpr int kLeads = 3;
-  static constexpr std::int64_t kLeadBytes[kLeads] = {4096, 16384, 32768};
-  /// The memory of a run, in pieces that lie together.
-  static constexpr int kPieces = 4;
+  static constexpr std::int64_t kNear = 4096;
+  static constexpr std::int64_t kMid = 8192;
+  static constexpr std::int64_t kFar = 16384;
+  static constexpr std::int64_t kLine = 64;
 
   /// Keys, or values, of one tile.
   struct Side {
@@ -29,65 +27,44 @@ struct Fetch {
     int from = 0;
     int to = 0;
     std::int64_t head_bytes = 0;  ///< from one KV head to the next
+    std::int64_t row_bytes = 0;
   };
 
-  /// How tiles are read: a side after the other, in spans of keys, each head after head. One span
-  /// of one head is a run.
-  struct Order {
-    int num_heads = 1;
-    int span = 1;
-    bool apart = false;  ///< a head's next key lies behind all other heads (NHD)
+  /// Keys, or values, `from` … `to`-1 of a tile as one KV head of the item sees them.
+  struct Run {
+    const char* const* rows = nullptr;
+    std::int64_t offset = 0;  ///< bytes from the item's first KV head
+    int from = 0;
+    int to = 0;
+    std::int64_t near = 0;  ///< bytes from a line of this run to those to fetch with it
+    std::int64_t mid = 0;
+    std::int64_t far = 0;
 
-    [[nodiscard]] int first(const Side& side) const { return side.from / span * span; }
-  };
-
-  /// Goes through the memory of later runs, one for each distance, while a run is read.
-  class Lead {
-   public:
-    Lead(const char* const* const (&pieces)[kLeads], std::int64_t piece_bytes)
-        : piece_bytes_(piece_bytes), left_(piece_bytes) {
-      simd::unroll<kLeads>([&](auto i) {
-        pieces_[i] = pieces[i];
-        at_[i] = *pieces[i];
-      });
+    [[nodiscard]] const char* row(int i) const { return rows[i] + offset; }
+    /// Together with the load of the line at `p`.
+    [[gnu::always_inline]] void fetch(const char* p) const {
+      // Not a pointer into p's row, so not pointer arithmetic.
+      const auto at = reinterpret_cast<std::intptr_t>(p);
+      V::prefetch(reinterpret_cast<const char*>(at + near));
+      V::prefetch(reinterpret_cast<const char*>(at + mid));
+      V::prefetch(reinterpret_cast<const char*>(at + far));
     }
-
-    /// kBytes more have been read.
-    template <std::int64_t kBytes>
-    [[gnu::always_inline]] void step() {
-      constexpr std::int64_t kLine = 64;
-      if (kBytes >= kLine || left_ % kLine == 0) {
-        for (std::int64_t byte = 0; byte < kBytes; byte += kLine)
-          for (int i = 0; i < kLeads; ++i) V::prefetch(at_[i] + byte);
-      }
-      for (int i = 0; i < kLeads; ++i) at_[i] += kBytes;
-      left_ -= kBytes;
-      if (left_ > 0) return;
-      left_ = piece_bytes_;
-      if (++piece_ == kPieces) return;
-      for (int i = 0; i < kLeads; ++i) at_[i] = pieces_[i][piece_];
-    }
-
-   private:
-    const char* const* pieces_[kLeads];
-    const char* at_[kLeads];
-    std::int64_t piece_bytes_;
-    std::int64_t left_;
-    int piece_ = 0;
   };
 
-  /// Knows where the next runs lie.
-  class Ahead {
+  /// The order in which an item is read: a side of a tile after the other, in spans of kSpan keys,
+  /// each head after head. One span of one head is a run.
+  template <int kSpan>
+  class Walk {
    public:
-    Ahead(const Order& order, std::int64_t row_bytes) : order_(order) {
-      const int side_runs = dense::kKeyTile / order.span * order.num_heads;
-      const int most = side_runs < kRing ? side_runs : kRing - 1;
-      for (int i = 0; i < kLeads; ++i) {
-        const std::int64_t run_bytes = order.span * row_bytes;
-        const std::int64_t runs = (kLeadBytes[i] + run_bytes - 1) / run_bytes;
-        const std::int64_t d = runs + (order.apart ? order.num_heads - 1 : 0);
-        distance_[i] = d < most ? static_cast<int>(d) : most;
-      }
+    Walk(int num_heads, std::int64_t row_bytes) : num_heads_(num_heads) {
+      const int most = dense::kKeyTile / kSpan * num_heads;  // runs of a side
+      const auto runs = [&](std::int64_t bytes) {
+        const std::int64_t n = (bytes + kSpan * row_bytes - 1) / (kSpan * row_bytes);
+        return n > kRing - 1 ? kRing - 1 : n > most ? most : static_cast<int>(n);
+      };
+      near_ = runs(kNear);
+      mid_ = runs(kMid);
+      far_ = runs(kFar);
     }
 
     /// From now on `k` is read, then `v`, then `next_k`.
@@ -104,61 +81,77 @@ struct Fetch {
         side_ -= 2;
     }
 
-    /// For the next run to be read.
-    [[nodiscard]] Lead lead(std::int64_t row_bytes) {
-      while (known_ <= read_ + distance_[kLeads - 1] && side_ < kSides) add();
-      const char* const* pieces[kLeads];
-      for (int i = 0; i < kLeads; ++i) {
-        const std::int64_t run = read_ + distance_[i];
-        pieces[i] = pieces_[(run < known_ ? run : known_ - 1) % kRing];
-      }
+    /// The next run to be read.
+    [[nodiscard]] Run next() {
+      while (known_ <= read_ + far_ && side_ < kSides) add();
+      const Place& here = places_[read_ % kRing];
+      Run run{.rows = here.side.rows,
+              .offset = here.offset,
+              .from = here.span > here.side.from ? here.span : here.side.from,
+              .to = here.span + kSpan < here.side.to ? here.span + kSpan : here.side.to};
+      run.near = way(here, read_ + near_);
+      run.mid = way(here, read_ + mid_);
+      run.far = way(here, read_ + far_);
       ++read_;
-      return Lead(pieces, order_.span / kPieces * row_bytes);
+      return run;
     }
 
    private:
     static constexpr int kRing = 32;
     static constexpr int kSides = 3;
 
+    /// Where a run lies.
+    struct Place {
+      Side side;
+      std::int64_t offset;
+      int span;
+
+      [[nodiscard]] std::intptr_t row(int i) const {
+        return reinterpret_cast<std::intptr_t>(side.rows[span + i]) + offset;
+      }
+    };
+
     void start(int side) {
-      if (side < kSides && sides_[side].from == sides_[side].to) side = kSides;
-      side_ = side;
-      if (side == kSides) return;
-      head_ = piece_head_ = 0;
-      span_ = piece_row_ = order_.first(sides_[side]);
+      side_ = side < kSides && sides_[side].from < sides_[side].to ? side : kSides;
+      if (side_ == kSides) return;
+      head_ = 0;
+      span_ = sides_[side].from / kSpan * kSpan;
     }
 
     /// Writes down where the run at the cursor lies and moves on.
     void add() {
       const Side& side = sides_[side_];
-      const char** const pieces = pieces_[known_++ % kRing];
-      const int keys = order_.span / kPieces;
-      for (int i = 0; i < kPieces; ++i) {
-        if (!order_.apart) {
-          pieces[i] = side.rows[span_ + i * keys] + head_ * side.head_bytes;
-          continue;
-        }
-        pieces[i] = side.rows[piece_row_] + piece_head_ * side.head_bytes;
-        piece_head_ += keys;
-        for (; piece_head_ >= order_.num_heads; piece_head_ -= order_.num_heads) ++piece_row_;
-      }
-      if (++head_ < order_.num_heads) return;
+      places_[known_++ % kRing] = {side, head_ * side.head_bytes, span_};
+      if (++head_ < num_heads_) return;
       head_ = 0;
-      span_ += order_.span;
+      span_ += kSpan;
       if (span_ >= side.to) start(side_ + 1);
     }
 
-    Order order_;
+    /// Bytes from `here` to run number `then`; 0 where there is none. The rows of both lie alike
+    /// unless pages are small: then all of that run is asked for at once.
+    [[nodiscard]] std::int64_t way(const Place& here, std::int64_t then) const {
+      if (then >= known_) return 0;
+      const Place& there = places_[then % kRing];
+      if (here.row(kSpan - 1) - here.row(0) == there.row(kSpan - 1) - there.row(0))
+        return there.row(0) - here.row(0);
+      for (int i = 0; i < kSpan; ++i)
+        for (std::int64_t byte = 0; byte < there.side.row_bytes; byte += kLine)
+          V::prefetch(reinterpret_cast<const char*>(there.row(i) + byte));
+      return 0;
+    }
+
+    int num_heads_;
+    int near_;  ///< in runs
+    int mid_;
+    int far_;
     Side sides_[kSides];
-    int distance_[kLeads];  ///< in runs
-    const char* pieces_[kRing][kPieces];
+    Place places_[kRing];
     std::int64_t known_ = 0;  ///< runs written down so far, of which the last kRing are kept
     std::int64_t read_ = 0;
-    int side_ = 0;  ///< the cursor: kSides where it has come to the end
-    int span_ = 0;
+    int side_ = 0;  ///< the cursor; kSides where it has come to the end
     int head_ = 0;
-    int piece_row_ = 0;
-    int piece_head_ = 0;
+    int span_ = 0;
   };
 };
 
