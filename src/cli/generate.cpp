@@ -153,6 +153,8 @@ class Run {
 int generate(const GenerateOptions& options) {
   if (!options.perplexity)
     if (Status s = check_prompt_options(options); !s.ok()) return report(s);
+  if (options.perplexity && options.speculate != "none")
+    return report(invalid_argument("--perplexity generates nothing for --speculate to guess"));
   Result<model::Checkpoint> checkpoint = model::open_checkpoint(options.common.model);
   if (!checkpoint.ok()) return report(checkpoint.status());
   if (checkpoint->config.is_encoder_only)

@@ -73,6 +73,7 @@ struct Opening {
   std::int64_t pool_tokens = 4096;
   std::int64_t max_batch = 16;
   std::int64_t chunk_size = 64;
+  bool share_prefixes = false;
 };
 
 std::unique_ptr<Session> open(const Opening& opening) {
@@ -88,6 +89,7 @@ std::unique_ptr<Session> open(const Opening& opening) {
   options.engine = {.context_limit = 200,
                     .pool_tokens = opening.pool_tokens,
                     .scheduler = {.chunk_size = opening.chunk_size, .max_batch = opening.max_batch},
+                    .prefix = {.enabled = opening.share_prefixes},
                     .speculation = opening.speculation};
   const auto make = [&](const model::ModelConfig& config, Executor& executor,
                         std::optional<DType> kv_dtype) {
@@ -135,7 +137,8 @@ std::vector<Request> generate(Engine& engine, const std::vector<Tokens>& prompts
   run(engine);
   std::vector<Request> done;
   for (const RequestId id : ids) done.push_back(engine.take(id));
-  for (const PagePool& pool : engine.pools()) EXPECT_EQ(pool.num_held(), 0);
+  const bool caches = engine.prefix_cache() != nullptr;
+  for (const PagePool& pool : engine.pools()) EXPECT_TRUE(caches || pool.num_held() == 0);
   return done;
 }
 
@@ -253,6 +256,29 @@ TEST(Speculation, OneBatchOfDraftsGivesTheSameTokens) {
 TEST(Speculation, ATightPoolDropsDraftsBeforeItPreempts) {
   Opening opening{.speculation = {.max_drafts = 8}, .pool_tokens = 256, .max_batch = 4};
   expect_no_difference(opening, {.max_new_tokens = 40});
+}
+
+TEST(Speculation, GoesWithSharedPrefixes) {
+  for (const bool batch_invariant : {false, true}) {
+    for (const char* family : {"llama", "gemma3_text", "qwen3_next"}) {
+      const std::vector<Tokens> prompts{repetitive(70, 0), repetitive(70, 0), repetitive(130, 0)};
+      const RequestOptions options{.max_new_tokens = 40};
+      const auto plain = open({.family = family, .batch_invariant = batch_invariant});
+      const auto session = open({.family = family,
+                                 .speculation = {.max_drafts = 6},
+                                 .batch_invariant = batch_invariant,
+                                 .share_prefixes = true});
+      ASSERT_TRUE(plain && session);
+      const auto expected = generate(plain->engine(), prompts, options);
+      for (int round = 0; round < 3; ++round) {
+        const auto have = generate(session->engine(), prompts, options);
+        for (std::size_t i = 0; i < prompts.size(); ++i)
+          EXPECT_EQ(have[i].tokens, expected[i].tokens) << family << ", request " << i;
+      }
+      EXPECT_GT(session->engine().statistics().num_accepted_drafts, 0) << family;
+      EXPECT_GT(session->engine().statistics().cached_tokens, 0) << family;
+    }
+  }
 }
 
 }  // namespace
