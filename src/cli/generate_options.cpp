@@ -143,6 +143,11 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
   command.add_option(
       "--ngram-max", o.ngram_max,
       "with --speculate ngram: the most (" + std::to_string(defaults.max_ngram) + ")");
+  command
+      .add_option("--verify-drafts", o.verify_drafts,
+                  "with --speculate: exact (each draft as a decode, the default) or together (one "
+                  "batch a request, which reads keys once and may round near-ties otherwise)")
+      ->check(CLI::IsMember({"exact", "together"}));
 }
 
 Result<runtime::SpeculationOptions> speculation_options(const GenerateOptions& options) {

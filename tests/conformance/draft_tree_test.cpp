@@ -38,7 +38,7 @@ struct Scene {
 
 constexpr int kKvHeads = 2;
 constexpr int kDim = 40;
-constexpr std::int32_t kPages = 64;
+constexpr std::int32_t kPages = 96;
 
 /// A number that depends on the token's identity: its position and its id.
 float value(std::int64_t position, std::int64_t id, std::int64_t head, std::int64_t d, int salt) {
