@@ -3,8 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <sstream>
+#include <string>
 
 #include "cli/command.hpp"
 #include "device/cpu_features.hpp"
@@ -64,10 +67,18 @@ constexpr Library kLibraries[] = {
 
 /// Whether the dynamic loader would find it. Opening a driver library could start it, so files are
 /// looked for instead.
-bool installed(const char* file) {
+bool installed(const std::string& file) {
+  const auto holds = [&](const std::filesystem::path& folder) {
+    std::error_code error;
+    return std::filesystem::exists(folder / file, error);
+  };
+  const char* given = std::getenv("LD_LIBRARY_PATH");
+  std::istringstream folders(given == nullptr ? "" : given);
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (!folder.empty() && holds(folder)) return true;
   for (const char* folder : {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/usr/lib64",
                              "/usr/local/lib", "/usr/local/nvidia/lib64", "/lib64", "/usr/lib"})
-    if (std::filesystem::exists(std::filesystem::path(folder) / file)) return true;
+    if (holds(folder)) return true;
   return false;
 }
 
