@@ -128,7 +128,9 @@ class LinearBackend final : public Backend {
 
  private:
   [[nodiscard]] std::int64_t scratch_floats() const {
-    if (kernel_ == nullptr || spec_.variant == Variant::short_conv) return 0;
+    if (kernel_ == nullptr) return 0;
+    if (spec_.variant == Variant::short_conv)
+      return base::round_up(kernel_->convolution_floats(kConvolutionChannels), kScratchAlignment);
     linear::Params p;
     p.family = spec_.variant == Variant::kda ? linear::Family::kda : linear::Family::gdn;
     p.dk = spec_.linear_head_dim_k;
@@ -239,13 +241,21 @@ class LinearBackend final : public Backend {
     Job job{this, &plan, {}, convolution_params(spec_, call)};
     executor_.run(
         static_cast<std::int64_t>(plan.items.size()),
-        [](void* context, std::int64_t i, int) {
+        [](void* context, std::int64_t i, int thread) {
           const Job& j = *static_cast<const Job*>(context);
           const Work& work = j.plan->items[static_cast<std::size_t>(i)];
           for (const Item& item : {work.known, work.drafts}) {
-            const int end = (item.first_head + item.num_heads) * kConvolutionChannels;
-            linear::convolve(j.convolution, item, item.first_head * kConvolutionChannels,
-                             std::min(end, j.convolution.channels));
+            const int first = item.first_head * kConvolutionChannels;
+            const int unclipped = (item.first_head + item.num_heads) * kConvolutionChannels;
+            const int end = std::min(unclipped, j.convolution.channels);
+            if (j.backend->kernel_ == nullptr) {
+              linear::convolve(j.convolution, item, first, end);
+              continue;
+            }
+            for (int c = first; c < end; c += kConvolutionChannels)
+              j.backend->kernel_->convolve(j.convolution, item, c,
+                                           std::min(c + kConvolutionChannels, end),
+                                           j.plan->scratch + thread * j.backend->scratch_floats());
           }
         },
         &job);

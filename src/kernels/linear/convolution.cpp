@@ -1,5 +1,6 @@
 #include "kernels/linear/convolution.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/linear/activations.hpp"
@@ -29,15 +30,33 @@ void convolve(const ConvolutionParams& p, const Item& item, int first_channel, i
   }
 }
 
+namespace {
+
+/// Inputs are copied as they are stored.
+template <class T>
+void advance(const ConvolutionParams& p, const Item& item) {
+  const std::int64_t history = p.kernel - 1;
+  auto* state = static_cast<T*>(p.state) + item.slot * p.state_slot;
+  const auto* input = static_cast<const T*>(p.input.data) + item.first_token * p.input.row;
+  const std::int64_t stay = std::max<std::int64_t>(history - item.num_tokens, 0);
+  if (stay > 0)
+    for (std::int64_t c = 0; c < p.channels; ++c)
+      for (std::int64_t r = 0; r < stay; ++r)
+        state[c * history + r] = state[c * history + item.num_tokens + r];
+  for (std::int64_t r = stay; r < history; ++r) {
+    const T* row = input + (item.num_tokens - history + r) * p.input.row;
+    for (std::int64_t c = 0; c < p.channels; ++c) state[c * history + r] = row[c];
+  }
+}
+
+}  // namespace
+
 void advance_state(const ConvolutionParams& p, const Item& item) {
-  const int history = p.kernel - 1;
   if (item.num_tokens == 0) return;
-  for (int c = 0; c < p.channels; ++c) {
-    const std::int64_t base = item.slot * p.state_slot + static_cast<std::int64_t>(c) * history;
-    // Oldest first: what entry r becomes was input num_tokens - history + r, which is never left of
-    // entry r itself.
-    for (int r = 0; r < history; ++r)
-      store(p.state, p.bf16, base + r, input_at(p, item, item.num_tokens - history + r, c));
+  if (p.bf16) {
+    advance<std::uint16_t>(p, item);
+  } else {
+    advance<float>(p, item);
   }
 }
 

@@ -1,4 +1,5 @@
 #include "kernels/linear/body.hpp"
+#include "kernels/linear/convolution_body.hpp"
 #include "kernels/linear/table.hpp"
 #include "kernels/simd/avx512.hpp"
 
@@ -8,6 +9,8 @@ const Kernel kAvx512Kernel{
     .isa = Isa::avx512,
     .run = Body<simd::Avx512>::run,
     .scratch_floats = Body<simd::Avx512>::scratch_floats,
+    .convolve = ConvolutionBody<simd::Avx512>::run,
+    .convolution_floats = ConvolutionBody<simd::Avx512>::scratch_floats,
 };
 
 }  // namespace attune::kernels::linear

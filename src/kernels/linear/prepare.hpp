@@ -110,7 +110,7 @@ struct Prepare {
   static void fetch_next_chunk(const Activations& rows, bool bf16, std::int64_t at, int columns) {
     const int size = bf16 ? 2 : 4;
     const char* next = static_cast<const char*>(rows.data) + (at + kChunk * rows.row) * size;
-    for (int c = 0; c < columns * size; c += kLine * 4) S::prefetch_far(next + c);
+    for (int c = 0; c < columns * size; c += kLine * 4) S::prefetch(next + c);
   }
 
   /// Rows [token, token + count) of `channels` columns from `column` of `rows` on, as fp32 into

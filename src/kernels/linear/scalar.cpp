@@ -1,5 +1,6 @@
 #include "kernels/simd/scalar.hpp"
 #include "kernels/linear/body.hpp"
+#include "kernels/linear/convolution_body.hpp"
 #include "kernels/linear/table.hpp"
 
 namespace attune::kernels::linear {
@@ -8,6 +9,8 @@ const Kernel kScalarKernel{
     .isa = Isa::scalar,
     .run = Body<simd::Scalar>::run,
     .scratch_floats = Body<simd::Scalar>::scratch_floats,
+    .convolve = ConvolutionBody<simd::Scalar>::run,
+    .convolution_floats = ConvolutionBody<simd::Scalar>::scratch_floats,
 };
 
 }  // namespace attune::kernels::linear

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/linear/convolution.hpp"
 #include "kernels/linear/params.hpp"
 
 namespace attune::kernels::linear {
@@ -16,6 +17,12 @@ struct Kernel {
   void (*run)(const Params& params, const Item& item, float* scratch) = nullptr;
   /// Floats of scratch memory a thread needs for these params.
   std::int64_t (*scratch_floats)(const Params& params) = nullptr;
+
+  /// A convolution as a layer of its own, channels [first_channel, end_channel).
+  void (*convolve)(const ConvolutionParams& params, const Item& item, int first_channel,
+                   int end_channel, float* scratch) = nullptr;
+  /// Floats of scratch memory a thread needs for that many channels.
+  std::int64_t (*convolution_floats)(int channels) = nullptr;
 };
 
 extern const Kernel kScalarKernel;
