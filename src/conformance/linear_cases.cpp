@@ -190,6 +190,7 @@ class LinearCases {
       add(awkward(BatchForm::target_verify, chains), kDraftsCanBeForgotten, true);
     }
     add(typical(BatchForm::extend, {{5, 5}, {9, 12}, {3, 3}}), kLinearRefusesHostileInput, true);
+    add(typical(BatchForm::extend, {{70, 80}}), kHugeStatePool, false);
     add(typical(BatchForm::extend, {{600, 600}, {1, 7}}), kLinearMatchesReference, false, {},
         "very_unequal");
     // Every length around a block and a chunk.
@@ -218,6 +219,7 @@ class LinearCases {
     if (has(Feature::cuda_graph))
       add(typical(BatchForm::decode, growing), kLinearGraphReplay, true, Feature::cuda_graph);
     add(typical(BatchForm::idle, {}), kLinearMatchesReference, true, {}, "idle");
+    add(typical(BatchForm::decode, {{1, 9}}), kHugeStatePool, false);
     const RequestShape padding{.qo_len = 1, .kv_len = 1, .padding = true};
     add(typical(BatchForm::decode, {padding, padding}), kLinearMatchesReference, true, {},
         "all_padding");

@@ -336,6 +336,70 @@ Outcome neighbours_do_not_matter(const Subject& subject, const Case& one) {
   return compare(*scene->problem, alone, together);
 }
 
+/// One request in the last of three slots, so far apart that 32 bits do not reach it.
+Outcome huge_state_pool(const Subject& subject, const Case& one) {
+  constexpr std::int64_t kSlots = 3;
+  constexpr std::int64_t kSlotElements = (std::int64_t{1} << 30) + (std::int64_t{1} << 20);
+  auto scene = set_up_linear(subject, one);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  const LinearProblem& problem = *scene->problem;
+  DeviceMemory& memory = scene->stage->memory();
+  auto prepared = scene->stage->prepare(whole_step(one));
+  if (!prepared.ok()) return failed(prepared.status().text());
+  LinearPrepared& p = **prepared;
+
+  std::vector<std::shared_ptr<void>> pools;
+  const auto spread = [&](TensorView& view, const void* row, std::int64_t width) -> Status {
+    if (width == 0) return {};
+    const auto elements = static_cast<std::size_t>((kSlots - 1) * kSlotElements + width);
+    const auto pool = memory.allocate_sparse(elements * size_of(view.dtype));
+    if (!pool.ok()) return pool.status();
+    pools.emplace_back(*pool, [&memory](void* data) { memory.release(data); });
+    view.data = *pool;
+    view.shape[0] = kSlots;
+    view.stride[0] = kSlotElements;
+    const std::size_t at = static_cast<std::size_t>((kSlots - 1) * kSlotElements);
+    return memory.copy_in(static_cast<char*>(view.data) + at * size_of(view.dtype), row,
+                          static_cast<std::size_t>(width) * size_of(view.dtype));
+  };
+  if (Status s = spread(p.linear.state, problem.state.data(), problem.state_width()); !s.ok())
+    return outcome_of(s, one);
+  if (Status s = spread(p.linear.conv_state, problem.conv_state.data(), problem.conv_state_width());
+      !s.ok())
+    return outcome_of(s, one);
+  p.state_indices = {static_cast<std::int32_t>(kSlots - 1)};
+  p.batch.state_indices = p.state_indices;
+
+  auto workspace = scene->stage->workspace(scene->backend->workspace_size(p.bounds));
+  if (!workspace.ok()) return failed(workspace.status().text());
+  auto plan = scene->backend->plan(p.batch, workspace->view, memory.stream());
+  if (!plan.ok()) return outcome_of(plan.status(), one);
+  // Twice: the second run reads what the first has written that far away.
+  LinearAnswer first = scene->stage->blank_answer();
+  LinearAnswer second = first;
+  for (LinearAnswer* answer : {&first, &second}) {
+    if (Status s = scene->backend->run(**plan, p.call, memory.stream()); !s.ok())
+      return outcome_of(s, one);
+    if (Status s = scene->stage->collect(p, *answer); !s.ok()) return failed(s.text());
+  }
+
+  // The oracle takes the same rows twice, one after the other.
+  LinearProblem twice = problem;
+  twice.requests[0].qo_len *= 2;
+  twice.first_token[1] *= 2;
+  for (std::vector<char>* rows : {&twice.input, &twice.gate, &twice.beta}) {
+    const std::vector<char> once = *rows;
+    rows->insert(rows->end(), once.begin(), once.end());
+  }
+  auto want = solve(twice, subject);
+  if (!want.ok()) return failed(base::join("the reference: ", want.status().text()));
+  LinearAnswer have{.o = std::move(first.o)};
+  have.o.insert(have.o.end(), second.o.begin(), second.o.end());
+  want->state.clear();
+  want->conv_state.clear();
+  return compare(problem, have, *want);
+}
+
 Outcome refuses_hostile_input(const Subject& subject, const Case& one) {
   auto scene = set_up_linear(subject, one);
   if (!scene.ok()) return outcome_of(scene.status(), one);
@@ -419,6 +483,7 @@ const Property kLinearWorkspaceExact{"workspace_exact", workspace_exact};
 const Property kLinearBoundsCoverSmallerBatches{"bounds_cover_smaller_batches",
                                                 bounds_cover_smaller_batches};
 const Property kLinearNeighboursDoNotMatter{"neighbours_do_not_matter", neighbours_do_not_matter};
+const Property kHugeStatePool{"huge_state_pool", huge_state_pool};
 const Property kLinearRefusesHostileInput{"refuses_hostile_input", refuses_hostile_input};
 const Property kLinearGraphReplay{"graph_replay", graph_replay};
 

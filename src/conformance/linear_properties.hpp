@@ -27,6 +27,8 @@ extern const Property kLinearWorkspaceExact;
 extern const Property kLinearBoundsCoverSmallerBatches;
 /// A request's answer does not depend on its neighbours.
 extern const Property kLinearNeighboursDoNotMatter;
+/// State slots beyond 2^31 elements.
+extern const Property kHugeStatePool;
 /// Hostile batches and calls come back as errors, and nothing is written.
 extern const Property kLinearRefusesHostileInput;
 /// A recorded run, refreshed and replayed, equals an eager one.
