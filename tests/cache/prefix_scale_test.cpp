@@ -79,7 +79,7 @@ TEST(PrefixCacheScale, TenMillionTokens) {
       "a page; %lld nodes\n",
       match_us[match_us.size() / 2], match_us.back(), insert_us[insert_us.size() / 2], evict_ns,
       static_cast<long long>(nodes));
-#ifdef NDEBUG
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   EXPECT_LT(match_us[match_us.size() / 4], 100.0);  // a quarter: other tests run beside this one
 #endif
   EXPECT_EQ(pool.num_held(), 0);
