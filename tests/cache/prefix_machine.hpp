@@ -312,8 +312,12 @@ class PrefixMachine {
     const std::int64_t freed = cache_->evict(p, wanted);
     if (freed != pools_[p].num_free() - free_before) fail("evict() miscounts what it freed");
     if (freed > wanted) fail("more was evicted than wanted");
-    const std::int64_t latest = forget_evicted();
     const bool bounded = setup_.windows[p] >= 0;
+    for (const auto& [part, entry] : dictionary_[p])
+      if (bounded && mine_[p][static_cast<std::size_t>(entry.page)] > 0 &&
+          !tree_holds(p, entry.page))
+        fail("a window's page was evicted while a request holds it");
+    const std::int64_t latest = forget_evicted();
     std::int64_t earliest_left = INT64_MAX;
     for (const auto& [part, entry] : dictionary_[p]) {
       if (is_locked(part)) continue;
