@@ -39,6 +39,8 @@ struct Body {
   static constexpr int kKeyStep = kTiles ? Unit::kDepth : kLanes * kPair;
   static constexpr int kTile = dense::kKeyTile;
   static constexpr std::int64_t kBytes = dense::kBytes<T>;
+  static constexpr std::int64_t kLine = 64;
+  static constexpr std::int64_t kFewRows = 64;
 
   static void run(const dense::Params& p, const dense::Item& item, void* scratch) {
     char* const base = static_cast<char*>(scratch);
@@ -68,7 +70,9 @@ struct Body {
         Io::template locate<kTile>(p, item, tile + kTile, next);
       else
         next.from = next.to = 0;
-      pack_keys(p, rows[now], block.k);
+      // With few strips to spread them over, requests for the next tile would come in bursts, of
+      // which much is dropped: packing asks first.
+      pack_keys(p, rows[now], block.rows < kFewRows ? &next : nullptr, block.k);
       pack_values(p, rows[now], block.v);
       pass_over(p, item, block, tile, rows[now], next, tiles);
     }
@@ -202,7 +206,8 @@ struct Body {
                (s.needed % Unit::kDepth != 0 && s.needed < keys.to);
   }
 
-  static void pack_keys(const dense::Params& p, const dense::TileRows& keys, Number* out) {
+  static void pack_keys(const dense::Params& p, const dense::TileRows& keys,
+                        const dense::TileRows* next, Number* out) {
     // Tiles read whole operands: dims beyond the last are packed as zeros for them.
     const std::int64_t dims = kTiles ? p.scratch.q_stride : p.head_dim_qk;
     for (std::int64_t d = 0; d < dims; d += Unit::kNumbers) {
@@ -220,6 +225,10 @@ struct Body {
           else
             m[i] = Unit::template load_as_n<T>(row + d * kBytes, n);
         });
+        if (next != nullptr && d * kBytes % kLine == 0) {
+          for (int i = key > next->from ? key : next->from; i < key + kLanes && i < next->to; ++i)
+            V::prefetch(next->k[i] + d * kBytes);
+        }
         Unit::transpose(m);
         Number* const to = out + d * kTile + key * kPair;
         simd::unroll<kLanes>([&](auto i) {
