@@ -29,6 +29,7 @@ struct Built {
   std::string_view label;
   const BackendDescriptor* descriptor;
   BackendFactory make;
+  Variant variant;
   CpuIsa cap = CpuIsa::amx;  ///< as --force-isa
 };
 
@@ -38,36 +39,46 @@ class LinearSuite : public ::testing::TestWithParam<Built> {};
 
 TEST_P(LinearSuite, Full) {
   const Machine machine(GetParam().cap);
+  const std::string match = std::string(name(GetParam().variant)) + "/*";
+  const SuiteReport report = run_suite(machine.subject(*GetParam().descriptor, GetParam().make),
+                                       {.full = true, .match = match});
   double total = 0.0;
-  int ran = 0;
-  for (const Variant v :
-       {Variant::gdn, Variant::kda, Variant::mamba2, Variant::lightning, Variant::short_conv}) {
-    const std::string match = std::string(name(v)) + "/*";
-    const SuiteReport report = run_suite(machine.subject(*GetParam().descriptor, GetParam().make),
-                                         {.full = true, .match = match});
-    for (const CaseResult& r : report.cases) {
-      EXPECT_EQ(r.outcome.verdict, Verdict::passed) << r.name << ": " << r.outcome.reason;
-      total += r.seconds;
-      ++ran;
-    }
+  for (const CaseResult& r : report.cases) {
+    EXPECT_EQ(r.outcome.verdict, Verdict::passed) << r.name << ": " << r.outcome.reason;
+    total += r.seconds;
   }
-  EXPECT_GT(ran, 30);
-  std::printf("%d cases in %.1f s\n", ran, total);
+  EXPECT_GT(report.cases.size(), 30u);
+  std::printf("%zu cases in %.1f s\n", report.cases.size(), total);
 }
 
 constexpr Built kBuilt[] = {
-    {"reference", &backends::reference::kDescriptor, backends::reference::kMake},
-    {"gdn", &backends::gdn::kDescriptor, backends::gdn::kMake},
-    {"kda", &backends::kda::kDescriptor, backends::kda::kMake},
-    {"mamba2", &backends::mamba2::kDescriptor, backends::mamba2::kMake},
-    {"lightning", &backends::lightning::kDescriptor, backends::lightning::kMake},
-    {"short_conv", &backends::short_conv::kDescriptor, backends::short_conv::kMake},
-    {"gdn_avx2", &backends::gdn::kDescriptor, backends::gdn::kMake, CpuIsa::avx2},
-    {"kda_avx2", &backends::kda::kDescriptor, backends::kda::kMake, CpuIsa::avx2},
-    {"mamba2_avx2", &backends::mamba2::kDescriptor, backends::mamba2::kMake, CpuIsa::avx2},
-    {"gdn_scalar", &backends::gdn::kDescriptor, backends::gdn::kMake, CpuIsa::scalar},
-    {"kda_scalar", &backends::kda::kDescriptor, backends::kda::kMake, CpuIsa::scalar},
-    {"mamba2_scalar", &backends::mamba2::kDescriptor, backends::mamba2::kMake, CpuIsa::scalar},
+    {"reference_gdn", &backends::reference::kDescriptor, backends::reference::kMake, Variant::gdn},
+    {"reference_kda", &backends::reference::kDescriptor, backends::reference::kMake, Variant::kda},
+    {"reference_mamba2", &backends::reference::kDescriptor, backends::reference::kMake,
+     Variant::mamba2},
+    {"reference_lightning", &backends::reference::kDescriptor, backends::reference::kMake,
+     Variant::lightning},
+    {"reference_short_conv", &backends::reference::kDescriptor, backends::reference::kMake,
+     Variant::short_conv},
+    {"gdn", &backends::gdn::kDescriptor, backends::gdn::kMake, Variant::gdn},
+    {"kda", &backends::kda::kDescriptor, backends::kda::kMake, Variant::kda},
+    {"mamba2", &backends::mamba2::kDescriptor, backends::mamba2::kMake, Variant::mamba2},
+    {"lightning", &backends::lightning::kDescriptor, backends::lightning::kMake,
+     Variant::lightning},
+    {"short_conv", &backends::short_conv::kDescriptor, backends::short_conv::kMake,
+     Variant::short_conv},
+    {"gdn_avx2", &backends::gdn::kDescriptor, backends::gdn::kMake, Variant::gdn, CpuIsa::avx2},
+    {"kda_avx2", &backends::kda::kDescriptor, backends::kda::kMake, Variant::kda, CpuIsa::avx2},
+    {"mamba2_avx2", &backends::mamba2::kDescriptor, backends::mamba2::kMake, Variant::mamba2,
+     CpuIsa::avx2},
+    {"short_conv_avx2", &backends::short_conv::kDescriptor, backends::short_conv::kMake,
+     Variant::short_conv, CpuIsa::avx2},
+    {"gdn_scalar", &backends::gdn::kDescriptor, backends::gdn::kMake, Variant::gdn, CpuIsa::scalar},
+    {"kda_scalar", &backends::kda::kDescriptor, backends::kda::kMake, Variant::kda, CpuIsa::scalar},
+    {"mamba2_scalar", &backends::mamba2::kDescriptor, backends::mamba2::kMake, Variant::mamba2,
+     CpuIsa::scalar},
+    {"short_conv_scalar", &backends::short_conv::kDescriptor, backends::short_conv::kMake,
+     Variant::short_conv, CpuIsa::scalar},
 };
 
 INSTANTIATE_TEST_SUITE_P(Conformance, LinearSuite, ::testing::ValuesIn(kBuilt),
