@@ -1,0 +1,133 @@
+#include "kernels/linear/sm90/launch.hpp"
+
+#include <string>
+
+#include <cuda_runtime.h>
+
+#include "base/math.hpp"
+#include "kernels/linear/sm90/convolution.cuh"
+#include "kernels/linear/sm90/instances.hpp"
+#include "kernels/linear/sm90/prepare.cuh"
+#include "kernels/linear/sm90/recurrent.cuh"
+#include "kernels/linear/sm90/scores.cuh"
+#include "kernels/ptx/launch.cuh"
+
+namespace attune::kernels::linear::sm90 {
+namespace {
+
+Status failed(cudaError_t error, const char* kernel) {
+  return {StatusCode::device_error, std::string("linear ") + kernel + ": " +
+                                        cudaGetErrorString(error) + " (" + cudaGetErrorName(error) +
+                                        ")"};
+}
+
+Status launched(const char* kernel) {
+  const cudaError_t error = cudaGetLastError();
+  return error == cudaSuccess ? Status{} : failed(error, kernel);
+}
+
+cudaError_t allow_shared(const void* kernel, std::size_t bytes) {
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes));
+}
+
+template <bool ByChannel>
+PromptKernel scores_of() {
+  using Kernel = Scores<128, ByChannel>;
+  return {&scores_kernel<128, ByChannel>, Kernel::kThreads, sizeof(typename Kernel::Shared)};
+}
+
+dim3 grid_of(std::int64_t x, int y = 1, int z = 1) {
+  return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z));
+}
+
+template <int KeyColumns, bool ByChannel>
+void start_recurrent(const DecodeParams& d, cudaStream_t stream) {
+  using Kernel = Recurrent<KeyColumns, ByChannel>;
+  ptx::launch(&recurrent_kernel<KeyColumns, ByChannel>,
+              grid_of(d.num_spans, base::ceil_div(d.p.dv, Kernel::kRows), d.p.num_v_heads),
+              dim3(Kernel::kThreads), sizeof(typename Kernel::Shared), stream, d);
+}
+
+}  // namespace
+
+Status prepare_kernels() {
+  cudaError_t error = allow_shared(ptx::kernel_handle(scores_of<false>().function),
+                                   scores_of<false>().shared_bytes);
+  if (error == cudaSuccess)
+    error = allow_shared(ptx::kernel_handle(scores_of<true>().function),
+                         scores_of<true>().shared_bytes);
+  each_scan(
+      [](const PromptKernel& kernel, void* first_error) {
+        auto& kept = *static_cast<cudaError_t*>(first_error);
+        if (kept == cudaSuccess)
+          kept = allow_shared(ptx::kernel_handle(kernel.function), kernel.shared_bytes);
+      },
+      &error);
+  if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();
+  return failed(error, "shared memory");
+}
+
+Status launch_prompts(const PromptParams& d, bool copy_rows, int slice, cudaStream_t stream) {
+  if (d.num_sequences == 0) return {};
+  const int heads = d.p.num_v_heads;
+  const PromptKernel scan = scan_of(d.p.family, d.key_columns, slice);
+  if (scan.function == nullptr || d.value_columns % slice != 0)
+    return {StatusCode::internal, "linear scan: no kernel for " + std::to_string(d.key_columns) +
+                                      " key columns and slices of " + std::to_string(slice)};
+  if (copy_rows) {
+    const dim3 grid = grid_of(d.num_chunks, 2 * d.key_heads + heads);
+    if (d.p.conv_kernel <= 4) {
+      ptx::launch(&prepare_kernel<4>, grid, dim3(kPrepareThreads), 0, stream, d);
+    } else {
+      ptx::launch(&prepare_kernel<kMaxTaps>, grid, dim3(kPrepareThreads), 0, stream, d);
+    }
+    if (Status s = launched("prepare"); !s.ok()) return s;
+  }
+  ptx::launch(&gates_kernel, grid_of(d.num_chunks, heads), dim3(kGatesThreads), 2 * sizeof(float),
+              stream, d);
+  if (Status s = launched("gates"); !s.ok()) return s;
+  if (d.p.family == Family::gdn || d.p.family == Family::kda) {
+    const PromptKernel scores = d.p.family == Family::kda ? scores_of<true>() : scores_of<false>();
+    ptx::launch(scores.function, grid_of(d.num_chunks, d.key_heads),
+                dim3(static_cast<unsigned>(scores.threads)), scores.shared_bytes, stream, d);
+    if (Status s = launched("scores"); !s.ok()) return s;
+  }
+  const std::int64_t blocks =
+      static_cast<std::int64_t>(d.num_sequences) * heads * (d.value_columns / slice);
+  ptx::launch(scan.function, grid_of(blocks), dim3(static_cast<unsigned>(scan.threads)),
+              scan.shared_bytes, stream, d);
+  return launched("scan");
+}
+
+Status launch_recurrent(const DecodeParams& d, cudaStream_t stream) {
+  if (d.num_spans == 0) return {};
+  if (d.p.family == Family::kda) {
+    start_recurrent<128, true>(d, stream);
+  } else if (d.p.dk <= 128) {
+    start_recurrent<128, false>(d, stream);
+  } else {
+    start_recurrent<256, false>(d, stream);
+  }
+  return launched("recurrent");
+}
+
+Status launch_convolution(const ConvolutionParams& d, cudaStream_t stream) {
+  if (d.num_spans == 0 || d.most_tokens == 0) return {};
+  ptx::launch(&convolution_kernel,
+              grid_of(d.num_spans, base::ceil_div(d.channels, kConvolutionThreads),
+                      base::ceil_div(d.most_tokens, kConvolutionTokens)),
+              dim3(kConvolutionThreads), 0, stream, d);
+  return launched("convolution");
+}
+
+Status launch_advance(const ConvolutionParams& d, cudaStream_t stream) {
+  if (d.num_spans == 0 || d.kernel < 2) return {};
+  ptx::launch(&advance_kernel,
+              grid_of(d.num_spans, base::ceil_div(d.channels, kConvolutionThreads)),
+              dim3(kConvolutionThreads), 0, stream, d);
+  return launched("advance");
+}
+
+}  // namespace attune::kernels::linear::sm90

@@ -1,0 +1,41 @@
+// The host's side of the Hopper kernels of linear attention (layer kernels): what they can do, and
+// how they are started. Nothing here waits or allocates.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <attune/status.hpp>
+
+#include "kernels/linear/sm90/params.hpp"
+
+namespace attune::kernels::linear::sm90 {
+
+inline constexpr int kNarrowSlice = 32;  ///< value columns of a block of scan
+inline constexpr int kWideSlice = 64;
+inline constexpr int kMaxValueDim = 2048;
+
+/// Columns that keys of `dk` are padded to; 0: too wide for the family.
+[[nodiscard]] constexpr int key_columns(Family family, int dk) {
+  const bool delta = family == Family::gdn || family == Family::kda;
+  if (dk <= 128) return 128;
+  return dk <= 256 && !delta ? 256 : 0;
+}
+
+/// Raises the kernels' shared-memory limits on the current device; once per backend.
+[[nodiscard]] Status prepare_kernels();
+
+/// Prompts, chunk by chunk. `copy_rows`: q, k and v of `d` are workspace to be filled; otherwise
+/// they are the call's own tensors. `slice`: kNarrowSlice or kWideSlice, and value_columns a
+/// multiple of it.
+[[nodiscard]] Status launch_prompts(const PromptParams& d, bool copy_rows, int slice,
+                                    cudaStream_t stream);
+
+/// Spans of any length token by token; meant for few tokens.
+[[nodiscard]] Status launch_recurrent(const DecodeParams& d, cudaStream_t stream);
+
+/// o = act(conv(input)); states are read and not moved.
+[[nodiscard]] Status launch_convolution(const ConvolutionParams& d, cudaStream_t stream);
+/// Moves the states past the spans, after everybody has read them.
+[[nodiscard]] Status launch_advance(const ConvolutionParams& d, cudaStream_t stream);
+
+}  // namespace attune::kernels::linear::sm90

@@ -1,0 +1,236 @@
+// The recurrence token by token, for spans of a few tokens (layer kernels): bound by reading and
+// writing the state once.
+//
+// A block has one span, one value head and kRows rows of the state. Eight lanes hold a row,
+// 16 bytes each in turn, from its first token to its last. With Sd = S decayed:
+//   u = beta (v - Sd k) or beta v,  S = Sd + u k,  o = S q = Sd q + u (k q)
+// so one pass over the registers gives both products.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/linear/sm90/gates.cuh"
+#include "kernels/ptx/launch.cuh"
+
+namespace attune::kernels::linear::sm90 {
+
+template <int KeyColumns, bool ByChannel>
+struct Recurrent {
+  static constexpr int kThreads = 128;
+  static constexpr int kLanesARow = 8;
+  static constexpr int kRowsALane = 2;
+  static constexpr int kRows = kThreads / kLanesARow * kRowsALane;
+  static constexpr int kQuads = KeyColumns / (4 * kLanesARow);  ///< 16-byte pieces a lane and row
+
+  struct Shared {
+    float q[KeyColumns];
+    float k[KeyColumns];
+    float decay[ByChannel ? KeyColumns : 1];
+    float v[kRows];
+    float sums[kThreads / 32][4];  ///< q q, k k, k q
+    float beta;
+  };
+
+  const DecodeParams& d;
+  const Params& p;
+  Shared& shared;
+  Span span;
+  int head;
+  int key_head;
+  int first_row;
+
+  __device__ Recurrent(const DecodeParams& params, Shared& s)
+      : d(params),
+        p(params.p),
+        shared(s),
+        span(params.spans[blockIdx.x]),
+        head(static_cast<int>(blockIdx.z)),
+        key_head(head / (p.num_v_heads / p.num_k_heads)),
+        first_row(static_cast<int>(blockIdx.y) * kRows) {}
+
+  static __device__ __forceinline__ int row_of(int i) {
+    const int warp = static_cast<int>(threadIdx.x / 32);
+    return warp * (kRows / (kThreads / 32)) + i * (32 / kLanesARow) + lane_id() / kLanesARow;
+  }
+  static __device__ __forceinline__ int column_of(int quad) {
+    return 4 * (lane_id() % kLanesARow) + 4 * kLanesARow * quad;
+  }
+
+  __device__ __forceinline__ float* state_row(int row) const {
+    return p.state + span.slot * p.state_slot +
+           (static_cast<std::int64_t>(head) * p.dv + row) * p.dk;
+  }
+
+  __device__ __forceinline__ float4 load_quad(const float* row, int c) const {
+    if (d.wide_state)
+      return c < p.dk ? *reinterpret_cast<const float4*>(row + c) : make_float4(0, 0, 0, 0);
+    return make_float4(c < p.dk ? row[c] : 0.0f, c + 1 < p.dk ? row[c + 1] : 0.0f,
+                       c + 2 < p.dk ? row[c + 2] : 0.0f, c + 3 < p.dk ? row[c + 3] : 0.0f);
+  }
+
+  __device__ __forceinline__ void store_quad(float* row, int c, float4 x) const {
+    if (d.wide_state) {
+      if (c < p.dk) *reinterpret_cast<float4*>(row + c) = x;
+      return;
+    }
+    if (c < p.dk) row[c] = x.x;
+    if (c + 1 < p.dk) row[c + 1] = x.y;
+    if (c + 2 < p.dk) row[c + 2] = x.z;
+    if (c + 3 < p.dk) row[c + 3] = x.w;
+  }
+
+  /// One channel of q, k or v: column `c` of head `h` of the plain tensor, or convolved.
+  __device__ __forceinline__ float input(const Activations& plain, int channel, int h, int columns,
+                                         int c, std::int64_t t) const {
+    const int at = h * columns + c;
+    if (p.conv_kernel == 0)
+      return read(plain.data, p.bf16, (span.first_token + t) * plain.row + at);
+    return convolved(p, history_of(p, span.first_token, span.slot), t, channel + at);
+  }
+
+  /// q, k, v, decay and beta of token t into shared memory, q and k not yet normalised.
+  __device__ void prepare(std::int64_t t) {
+    const int thread = static_cast<int>(threadIdx.x);
+    float qq = 0.0f;
+    float kk = 0.0f;
+    float kq = 0.0f;
+    for (int c = thread; c < KeyColumns; c += kThreads) {
+      const bool inside = c < p.dk;
+      const float q = inside ? input(p.q, p.q_channel, key_head, p.dk, c, t) : 0.0f;
+      const float k = inside ? input(p.k, p.k_channel, key_head, p.dk, c, t) : 0.0f;
+      shared.q[c] = q;
+      shared.k[c] = k;
+      qq += q * q;
+      kk += k * k;
+      kq += k * q;
+      if constexpr (ByChannel)
+        shared.decay[c] =
+            inside ? expf(channel_gate(p, expf(p.a_log[head]), head, c, span.first_token + t))
+                   : 0.0f;
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+      qq += __shfl_xor_sync(0xffffffffu, qq, step);
+      kk += __shfl_xor_sync(0xffffffffu, kk, step);
+      kq += __shfl_xor_sync(0xffffffffu, kq, step);
+    }
+    if (lane_id() == 0) {
+      shared.sums[thread / 32][0] = qq;
+      shared.sums[thread / 32][1] = kk;
+      shared.sums[thread / 32][2] = kq;
+    }
+    if (thread < kRows) {
+      const int row = first_row + thread;
+      shared.v[thread] = row < p.dv ? input(p.v, p.v_channel, head, p.dv, row, t) : 0.0f;
+    }
+    if (thread == kThreads - 1) {
+      const TokenGate gate = token_gate(p, head, span.first_token + t);
+      shared.beta = gate.beta;
+      if constexpr (!ByChannel) shared.decay[0] = expf(gate.log_decay);
+    }
+  }
+
+  __device__ void step(float4 (&state)[kRowsALane][kQuads], std::int64_t t) {
+    float qq = 0.0f;
+    float kk = 0.0f;
+    float kq = 0.0f;
+#pragma unroll
+    for (int w = 0; w < kThreads / 32; ++w) {
+      qq += shared.sums[w][0];
+      kk += shared.sums[w][1];
+      kq += shared.sums[w][2];
+    }
+    const bool erases = has_delta_rule(p.family);
+    const float q_factor = erases ? 1.0f / sqrtf((qq + 1e-6f) * static_cast<float>(p.dk)) : 1.0f;
+    const float k_factor = erases ? 1.0f / sqrtf(kk + 1e-6f) : 1.0f;
+    kq *= q_factor * k_factor;
+
+    float sk[kRowsALane] = {};
+    float sq[kRowsALane] = {};
+#pragma unroll
+    for (int quad = 0; quad < kQuads; ++quad) {
+      const int c = column_of(quad);
+      const float4 k = *reinterpret_cast<const float4*>(shared.k + c);
+      const float4 q = *reinterpret_cast<const float4*>(shared.q + c);
+      const float one = shared.decay[0];
+      float4 a = make_float4(one, one, one, one);
+      if constexpr (ByChannel) a = *reinterpret_cast<const float4*>(shared.decay + c);
+#pragma unroll
+      for (int i = 0; i < kRowsALane; ++i) {
+        float4& s = state[i][quad];
+        s = make_float4(s.x * a.x, s.y * a.y, s.z * a.z, s.w * a.w);
+        sk[i] += s.x * k.x + s.y * k.y + s.z * k.z + s.w * k.w;
+        sq[i] += s.x * q.x + s.y * q.y + s.z * q.z + s.w * q.w;
+      }
+    }
+#pragma unroll
+    for (int lanes = kLanesARow / 2; lanes > 0; lanes /= 2) {
+#pragma unroll
+      for (int i = 0; i < kRowsALane; ++i) {
+        sk[i] += __shfl_xor_sync(0xffffffffu, sk[i], lanes);
+        sq[i] += __shfl_xor_sync(0xffffffffu, sq[i], lanes);
+      }
+    }
+    float write_k[kRowsALane];
+    const float skip = p.d_skip != nullptr ? p.d_skip[head] : 0.0f;
+#pragma unroll
+    for (int i = 0; i < kRowsALane; ++i) {
+      const int row = row_of(i);
+      const float v = shared.v[row];
+      const float u = shared.beta * (erases ? v - sk[i] * k_factor : v);
+      write_k[i] = u * k_factor;
+      const int column = first_row + row;
+      if (lane_id() % kLanesARow == 0 && column < p.dv)
+        write(p.o, p.bf16,
+              (span.first_token + t) * p.o_row + static_cast<std::int64_t>(head) * p.dv + column,
+              sq[i] * q_factor + u * kq + skip * v);
+    }
+#pragma unroll
+    for (int quad = 0; quad < kQuads; ++quad) {
+      const float4 k = *reinterpret_cast<const float4*>(shared.k + column_of(quad));
+#pragma unroll
+      for (int i = 0; i < kRowsALane; ++i) {
+        float4& s = state[i][quad];
+        s = make_float4(s.x + write_k[i] * k.x, s.y + write_k[i] * k.y, s.z + write_k[i] * k.z,
+                        s.w + write_k[i] * k.w);
+      }
+    }
+  }
+
+  __device__ void run() {
+    if (span.slot < 0 || span.num_tokens == 0) return;
+    float4 state[kRowsALane][kQuads];
+#pragma unroll
+    for (int i = 0; i < kRowsALane; ++i) {
+      const int row = first_row + row_of(i);
+#pragma unroll
+      for (int quad = 0; quad < kQuads; ++quad)
+        state[i][quad] =
+            row < p.dv ? load_quad(state_row(row), column_of(quad)) : make_float4(0, 0, 0, 0);
+    }
+    for (int t = 0; t < span.num_tokens; ++t) {
+      prepare(t);
+      __syncthreads();
+      step(state, t);
+      __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsALane; ++i) {
+      const int row = first_row + row_of(i);
+      if (row >= p.dv) continue;
+#pragma unroll
+      for (int quad = 0; quad < kQuads; ++quad)
+        store_quad(state_row(row), column_of(quad), state[i][quad]);
+    }
+  }
+};
+
+/// Grid: spans, rows of the state, value heads.
+template <int KeyColumns, bool ByChannel>
+__global__ void __launch_bounds__(Recurrent<KeyColumns, ByChannel>::kThreads)
+    recurrent_kernel(const __grid_constant__ DecodeParams params) {
+  using Kernel = Recurrent<KeyColumns, ByChannel>;
+  Kernel(params, *reinterpret_cast<typename Kernel::Shared*>(ptx::dynamic_shared<128>())).run();
+}
+
+}  // namespace attune::kernels::linear::sm90
