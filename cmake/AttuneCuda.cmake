@@ -48,7 +48,8 @@ file(GLOB_RECURSE attune_cuda_sources CONFIGURE_DEPENDS
      ${CMAKE_SOURCE_DIR}/src/kernels/*.cu
      ${CMAKE_SOURCE_DIR}/src/backends/*.cu)
 file(GLOB attune_cuda_backends CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backends/*/cuda/*.cpp)
-list(APPEND attune_cuda_sources ${attune_cuda_backends} ${CMAKE_SOURCE_DIR}/src/backends/cuda_library.cu)
+list(APPEND attune_cuda_sources ${attune_cuda_backends} ${CMAKE_SOURCE_DIR}/src/backends/cuda_library.cu
+     ${CMAKE_SOURCE_DIR}/src/backends/shared/linear_checks.cpp)
 if(TARGET attune_model)
   file(GLOB attune_cuda_model CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/model/cuda/*.cpp)
   list(APPEND attune_cuda_sources ${attune_cuda_model})

@@ -1,6 +1,6 @@
 #include "cache/state_pool.hpp"
 
-#include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -8,42 +8,75 @@
 
 namespace attune::cache {
 
-std::span<std::byte> StatePool::Layer::recurrent_row(std::int32_t slot) {
-  const auto bytes = static_cast<std::size_t>(shape.recurrent_bytes());
-  return {recurrent_memory.data() + static_cast<std::size_t>(slot) * bytes, bytes};
+namespace {
+
+std::span<std::byte> row_of(const std::shared_ptr<void>& memory, std::int32_t slot,
+                            std::int64_t row_bytes) {
+  const auto bytes = static_cast<std::size_t>(row_bytes);
+  if (bytes == 0) return {};
+  return {static_cast<std::byte*>(memory.get()) + static_cast<std::size_t>(slot) * bytes, bytes};
 }
 
-std::span<std::byte> StatePool::Layer::conv_row(std::int32_t slot) {
-  const auto bytes = static_cast<std::size_t>(shape.conv_bytes());
-  return {conv_memory.data() + static_cast<std::size_t>(slot) * bytes, bytes};
+}  // namespace
+
+StateMemory host_state_memory() {
+  return {
+      .allocate = allocate_host_memory,
+      .clear = [](void* to, std::size_t bytes) { std::memset(to, 0, bytes); },
+      .copy = [](void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); },
+      .upload = [](void* to, const void* host, std::size_t bytes) { std::memcpy(to, host, bytes); },
+      .download = [](void* host, const void* from, std::size_t bytes) -> Status {
+        std::memcpy(host, from, bytes);
+        return {};
+      }};
 }
 
-Result<StatePool> StatePool::make(std::span<const StateShape> shapes, std::int32_t num_slots) {
+std::span<std::byte> StatePool::Layer::recurrent_row(std::int32_t slot) const {
+  return row_of(recurrent_memory, slot, shape.recurrent_bytes());
+}
+
+std::span<std::byte> StatePool::Layer::conv_row(std::int32_t slot) const {
+  return row_of(conv_memory, slot, shape.conv_bytes());
+}
+
+Result<StatePool> StatePool::make(std::span<const StateShape> shapes, std::int32_t num_slots,
+                                  StateMemory memory) {
   if (num_slots < 0)
     return invalid_argument(base::join("num_slots is ", num_slots, "; wanted at least 0"));
   StatePool pool;
+  pool.memory_ = std::move(memory);
   for (const StateShape& shape : shapes)
     pool.bytes_per_slot_ += shape.recurrent_bytes() + shape.conv_bytes();
+  const auto allocate = [&](std::int64_t bytes, std::shared_ptr<void>& to) -> Status {
+    if (bytes == 0) return {};
+    Result<std::shared_ptr<void>> made = pool.memory_.allocate(static_cast<std::size_t>(bytes));
+    if (!made.ok())
+      return {made.status().code(),
+              base::join("wanted ", pool.bytes_per_slot_ * num_slots, " bytes for ", num_slots,
+                         " recurrent states; ask for fewer slots (", made.status().text(), ")")};
+    to = std::move(*made);
+    return {};
+  };
   try {
     pool.held_.assign(static_cast<std::size_t>(num_slots), false);
     for (std::int32_t slot = num_slots; slot-- > 0;) pool.free_.push_back(slot);
     for (const StateShape& shape : shapes) {
       Layer layer;
       layer.shape = shape;
-      layer.recurrent_memory.resize(static_cast<std::size_t>(num_slots * shape.recurrent_bytes()));
-      layer.conv_memory.resize(static_cast<std::size_t>(num_slots * shape.conv_bytes()));
+      if (Status s = allocate(num_slots * shape.recurrent_bytes(), layer.recurrent_memory); !s.ok())
+        return s;
+      if (Status s = allocate(num_slots * shape.conv_bytes(), layer.conv_memory); !s.ok()) return s;
       if (shape.heads > 0)
-        layer.recurrent = TensorView::dense(layer.recurrent_memory.data(), DType::f32,
+        layer.recurrent = TensorView::dense(layer.recurrent_memory.get(), DType::f32,
                                             {num_slots, shape.heads, shape.dim_v, shape.dim_k});
       if (shape.conv_channels > 0)
-        layer.conv = TensorView::dense(layer.conv_memory.data(), shape.conv_dtype,
+        layer.conv = TensorView::dense(layer.conv_memory.get(), shape.conv_dtype,
                                        {num_slots, shape.conv_channels, shape.conv_history});
       pool.layers_.push_back(std::move(layer));
     }
   } catch (const std::bad_alloc&) {
     return Status(StatusCode::out_of_memory,
-                  base::join("wanted ", pool.bytes_per_slot_ * num_slots, " bytes for ", num_slots,
-                             " recurrent states; ask for fewer slots"));
+                  base::join("no memory to keep the books of ", num_slots, " recurrent states"));
   }
   return pool;
 }
@@ -71,9 +104,12 @@ Status StatePool::copy(std::int32_t from, std::int32_t to) {
   if (Status s = check_held(from); !s.ok()) return s;
   if (Status s = check_held(to); !s.ok()) return s;
   if (from == to) return {};
-  for (Layer& layer : layers_) {
-    std::ranges::copy(layer.recurrent_row(from), layer.recurrent_row(to).begin());
-    std::ranges::copy(layer.conv_row(from), layer.conv_row(to).begin());
+  for (const Layer& layer : layers_) {
+    const auto move = [&](std::span<std::byte> row, std::span<std::byte> source) {
+      if (!row.empty()) memory_.copy(row.data(), source.data(), row.size());
+    };
+    move(layer.recurrent_row(to), layer.recurrent_row(from));
+    move(layer.conv_row(to), layer.conv_row(from));
   }
   return {};
 }
@@ -81,13 +117,14 @@ Status StatePool::copy(std::int32_t from, std::int32_t to) {
 Result<StateSnapshot> StatePool::snapshot(std::int32_t slot) const {
   if (Status s = check_held(slot); !s.ok()) return s;
   StateSnapshot snapshot;
-  snapshot.bytes.reserve(static_cast<std::size_t>(bytes_per_slot_));
-  auto& self = const_cast<StatePool&>(*this);  // the rows are only read
-  for (Layer& layer : self.layers_) {
-    const auto recurrent = layer.recurrent_row(slot);
-    const auto conv = layer.conv_row(slot);
-    snapshot.bytes.insert(snapshot.bytes.end(), recurrent.begin(), recurrent.end());
-    snapshot.bytes.insert(snapshot.bytes.end(), conv.begin(), conv.end());
+  snapshot.bytes.resize(static_cast<std::size_t>(bytes_per_slot_));
+  std::byte* to = snapshot.bytes.data();
+  for (const Layer& layer : layers_) {
+    for (const std::span<std::byte> row : {layer.recurrent_row(slot), layer.conv_row(slot)}) {
+      if (row.empty()) continue;
+      if (Status s = memory_.download(to, row.data(), row.size()); !s.ok()) return s;
+      to += row.size();
+    }
   }
   return snapshot;
 }
@@ -98,9 +135,10 @@ Status StatePool::restore(std::int32_t slot, const StateSnapshot& snapshot) {
     return invalid_argument(base::join("a snapshot of ", snapshot.bytes.size(),
                                        " bytes is of another model: a slot has ", bytes_per_slot_));
   const std::byte* from = snapshot.bytes.data();
-  for (Layer& layer : layers_) {
+  for (const Layer& layer : layers_) {
     for (const std::span<std::byte> row : {layer.recurrent_row(slot), layer.conv_row(slot)}) {
-      std::copy_n(from, row.size(), row.data());
+      if (row.empty()) continue;
+      memory_.upload(row.data(), from, row.size());
       from += row.size();
     }
   }
@@ -117,10 +155,9 @@ Status StatePool::check_held(std::int32_t slot) const {
 }
 
 void StatePool::zero(std::int32_t slot) {
-  for (Layer& layer : layers_) {
-    std::ranges::fill(layer.recurrent_row(slot), std::byte{0});
-    std::ranges::fill(layer.conv_row(slot), std::byte{0});
-  }
+  for (const Layer& layer : layers_)
+    for (const std::span<std::byte> row : {layer.recurrent_row(slot), layer.conv_row(slot)})
+      if (!row.empty()) memory_.clear(row.data(), row.size());
 }
 
 }  // namespace attune::cache

@@ -10,11 +10,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include <attune/status.hpp>
 #include <attune/tensor.hpp>
+
+#include "cache/kv_storage.hpp"
 
 namespace attune::cache {
 
@@ -40,9 +44,21 @@ struct StateSnapshot {
   std::vector<std::byte> bytes;
 };
 
+/// Where the states lie: a device's memory in the order of its stream, or ordinary memory.
+struct StateMemory {
+  AllocateMemory allocate;
+  std::function<void(void* to, std::size_t bytes)> clear;
+  std::function<void(void* to, const void* from, std::size_t bytes)> copy;
+  std::function<void(void* to, const void* host, std::size_t bytes)> upload;
+  /// Waits for the bytes.
+  std::function<Status(void* host, const void* from, std::size_t bytes)> download;
+};
+[[nodiscard]] StateMemory host_state_memory();
+
 class StatePool {
  public:
-  static Result<StatePool> make(std::span<const StateShape> layers, std::int32_t num_slots);
+  static Result<StatePool> make(std::span<const StateShape> layers, std::int32_t num_slots,
+                                StateMemory memory = host_state_memory());
 
   /// A zeroed slot, or out_of_pages: the scheduler waits.
   Result<std::int32_t> allocate();
@@ -67,18 +83,19 @@ class StatePool {
  private:
   struct Layer {
     StateShape shape;
-    std::vector<std::byte> recurrent_memory;
-    std::vector<std::byte> conv_memory;
+    std::shared_ptr<void> recurrent_memory;
+    std::shared_ptr<void> conv_memory;
     TensorView recurrent;
     TensorView conv;
 
-    [[nodiscard]] std::span<std::byte> recurrent_row(std::int32_t slot);
-    [[nodiscard]] std::span<std::byte> conv_row(std::int32_t slot);
+    [[nodiscard]] std::span<std::byte> recurrent_row(std::int32_t slot) const;
+    [[nodiscard]] std::span<std::byte> conv_row(std::int32_t slot) const;
   };
 
   [[nodiscard]] Status check_held(std::int32_t slot) const;
   void zero(std::int32_t slot);
 
+  StateMemory memory_;
   std::vector<Layer> layers_;
   std::vector<bool> held_;
   std::vector<std::int32_t> free_;  ///< a stack

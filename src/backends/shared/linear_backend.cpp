@@ -139,7 +139,7 @@ class LinearBackend final : public Backend {
   }
 
   Status fill(LinearPlan& plan, const BatchView& batch) const {
-    if (Status s = check(batch); !s.ok()) return s;
+    if (Status s = validate_linear_batch(spec_, batch); !s.ok()) return s;
     const std::int64_t n = batch.batch_size();
     const bool convolution = spec_.variant == Variant::short_conv;
     const int units = convolution ? base::ceil_div(spec_.conv_dim, kConvolutionChannels)
@@ -171,29 +171,6 @@ class LinearBackend final : public Backend {
     }
     std::stable_sort(plan.items.begin(), plan.items.end(),
                      [](const Work& a, const Work& b) { return a.size() > b.size(); });
-    return {};
-  }
-
-  Status check(const BatchView& batch) const {
-    const auto n = static_cast<std::size_t>(batch.batch_size());
-    if (!batch.qo_indptr.empty() && batch.qo_indptr.front() != 0)
-      return invalid_argument(join("qo_indptr begins at ", batch.qo_indptr.front(), "; wanted 0"));
-    for (std::size_t i = 0; i < n; ++i)
-      if (batch.qo_indptr[i + 1] < batch.qo_indptr[i])
-        return invalid_argument(join("qo_indptr falls from ", batch.qo_indptr[i], " to ",
-                                     batch.qo_indptr[i + 1], " at request ", i));
-    if (batch.state_indices.size() != n)
-      return invalid_argument(join("state_indices has ", batch.state_indices.size(),
-                                   " entries for ", n, " requests; ", name(spec_.variant),
-                                   " needs one slot each"));
-    if (Status s = check_linear_drafts(batch); !s.ok()) return s;
-    std::vector<std::int32_t> live;
-    for (const auto slots : {batch.state_indices, batch.draft_states})
-      std::ranges::copy_if(slots, std::back_inserter(live), [](auto slot) { return slot >= 0; });
-    std::sort(live.begin(), live.end());
-    if (const auto twice = std::adjacent_find(live.begin(), live.end()); twice != live.end())
-      return invalid_argument(join("state_indices and draft_states name slot ", *twice,
-                                   " twice; two would write one state"));
     return {};
   }
 

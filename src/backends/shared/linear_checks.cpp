@@ -1,8 +1,12 @@
 #include "backends/shared/linear_checks.hpp"
 
+#include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <iterator>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/join.hpp"
 #include "kernels/linear/policy.hpp"
@@ -91,7 +95,7 @@ Status validate_linear_spec(const AttentionSpec& s) {
   if (Status e = check_asks_no_softmax(s); !e.ok()) return e;
   if (s.q_dtype != DType::f32 && s.q_dtype != DType::bf16)
     return unsupported(
-        join("linear attention on CPU reads fp32 or bf16 activations, not ", name(s.q_dtype)),
+        join("linear attention reads fp32 or bf16 activations, not ", name(s.q_dtype)),
         {{std::string(name(s.variant)), "q_dtype", "fp32 or bf16", std::string(name(s.q_dtype))}});
   if (s.o_dtype != s.q_dtype)
     return unsupported(join("linear attention writes o in the activations' dtype ", name(s.q_dtype),
@@ -152,6 +156,28 @@ Status check_linear_drafts(const BatchView& batch) {
                                    wanted ? "; its drafts want a slot of their own"
                                           : "; without drafts to verify it must be -1"));
   }
+  return {};
+}
+
+Status validate_linear_batch(const AttentionSpec& spec, const BatchView& batch) {
+  const auto n = static_cast<std::size_t>(batch.batch_size());
+  if (!batch.qo_indptr.empty() && batch.qo_indptr.front() != 0)
+    return invalid_argument(join("qo_indptr begins at ", batch.qo_indptr.front(), "; wanted 0"));
+  for (std::size_t i = 0; i < n; ++i)
+    if (batch.qo_indptr[i + 1] < batch.qo_indptr[i])
+      return invalid_argument(join("qo_indptr falls from ", batch.qo_indptr[i], " to ",
+                                   batch.qo_indptr[i + 1], " at request ", i));
+  if (batch.state_indices.size() != n)
+    return invalid_argument(join("state_indices has ", batch.state_indices.size(), " entries for ",
+                                 n, " requests; ", name(spec.variant), " needs one slot each"));
+  if (Status s = check_linear_drafts(batch); !s.ok()) return s;
+  std::vector<std::int32_t> live;
+  for (const auto slots : {batch.state_indices, batch.draft_states})
+    std::ranges::copy_if(slots, std::back_inserter(live), [](auto slot) { return slot >= 0; });
+  std::sort(live.begin(), live.end());
+  if (const auto twice = std::adjacent_find(live.begin(), live.end()); twice != live.end())
+    return invalid_argument(join("state_indices and draft_states name slot ", *twice,
+                                 " twice; two would write one state"));
   return {};
 }
 

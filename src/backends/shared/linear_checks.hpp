@@ -17,6 +17,9 @@ namespace attune::backends::shared {
 /// Head counts, dims, taps and dtypes that make sense together.
 [[nodiscard]] Status validate_linear_spec(const AttentionSpec& spec);
 
+/// Offsets and states of a batch: one slot a request, none named twice, no draft tokens to verify.
+[[nodiscard]] Status validate_linear_batch(const AttentionSpec& spec, const BatchView& batch);
+
 /// Every tensor of one layer: `num_tokens` rows, state rows up to `max_slot`.
 [[nodiscard]] Status validate_linear_call(const AttentionSpec& spec, const LayerCall& call,
                                           std::int64_t num_tokens, std::int64_t max_slot);

@@ -1,0 +1,12 @@
+#include "backends/gdn/cuda/backend.hpp"
+
+#include "backends/gdn/descriptor.hpp"
+#include "backends/shared/cuda/linear_backend.hpp"
+
+namespace attune::backends::gdn {
+
+Result<std::unique_ptr<Backend>> make_cuda(const BackendContext& context) {
+  return shared::cuda::make_linear(kDescriptor, context);
+}
+
+}  // namespace attune::backends::gdn

@@ -1,0 +1,216 @@
+#include "backends/shared/cuda/linear_planner.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "backends/shared/linear_checks.hpp"
+#include "base/math.hpp"
+#include "kernels/linear/sm90/launch.hpp"
+#include "plan/workspace.hpp"
+
+namespace attune::backends::shared::cuda {
+namespace {
+
+namespace linear = kernels::linear;
+namespace sm90 = kernels::linear::sm90;
+using linear::kChunk;
+using linear::kRecurrentBelow;
+
+/// Whether runs of `columns` elements that begin `row` elements apart start at whole units of
+/// `unit` bytes.
+bool aligned(const linear::Activations& a, std::int64_t columns, std::size_t element,
+             std::size_t unit) {
+  return reinterpret_cast<std::uintptr_t>(a.data) % unit == 0 &&
+         static_cast<std::size_t>(a.row) * element % unit == 0 &&
+         static_cast<std::size_t>(columns) * element % unit == 0;
+}
+
+}  // namespace
+
+LinearSizes sizes_of(const LinearSetup& setup, const BatchBounds& bounds) {
+  LinearSizes n{.spans = bounds.max_batch};
+  if (!setup.has_chunks() || bounds.decode_only || bounds.max_qo_tokens < kRecurrentBelow) return n;
+  n.prompt_tokens = bounds.max_qo_tokens;
+  n.sequences = std::min(bounds.max_batch, bounds.max_qo_tokens / kRecurrentBelow);
+  n.chunks = bounds.max_qo_tokens / kChunk + n.sequences;
+  return n;
+}
+
+int padded_value_columns(const AttentionSpec& spec) {
+  const int dv = spec.linear_head_dim_v;
+  return base::round_up(dv, dv <= sm90::kNarrowSlice ? sm90::kNarrowSlice : sm90::kWideSlice);
+}
+
+int padded_key_heads(const LinearSetup& setup) {
+  return setup.family == linear::Family::kda ? setup.spec.linear_num_v_heads
+                                             : setup.spec.linear_num_k_heads;
+}
+
+int slice_of(const LinearSetup& setup, std::int64_t num_sequences) {
+  const AttentionSpec& spec = setup.spec;
+  const int columns = padded_value_columns(spec);
+  const bool possible = columns % sm90::kWideSlice == 0 &&
+                        sm90::key_columns(setup.family, spec.linear_head_dim_k) == 128;
+  const std::int64_t blocks =
+      num_sequences * spec.linear_num_v_heads * (columns / sm90::kWideSlice);
+  return possible && 4 * blocks >= 3 * setup.num_sms ? sm90::kWideSlice : sm90::kNarrowSlice;
+}
+
+LinearParts lay_out(const LinearSetup& setup, const LinearSizes& n, void* workspace) {
+  plan::WorkspaceCutter cut =
+      workspace == nullptr ? plan::WorkspaceCutter() : plan::WorkspaceCutter(workspace);
+  LinearParts parts;
+  parts.spans = cut.take<sm90::Span>(n.spans);
+  if (setup.recurs()) {
+    parts.short_spans = cut.take<sm90::Span>(n.spans);
+    parts.sequences = cut.take<sm90::Sequence>(n.sequences);
+    parts.chunks = cut.take<sm90::Chunk>(n.chunks);
+  }
+  parts.list_bytes = cut.bytes();
+  if (setup.recurs() && n.sequences > 0) {
+    const AttentionSpec& s = setup.spec;
+    const std::int64_t heads = s.linear_num_v_heads;
+    const std::int64_t columns = sm90::key_columns(setup.family, s.linear_head_dim_k);
+    const std::int64_t keys = n.prompt_tokens * padded_key_heads(setup) * columns;
+    parts.q = cut.take<sm90::Half>(keys);
+    parts.k = cut.take<sm90::Half>(keys);
+    parts.v = cut.take<sm90::Half>(n.prompt_tokens * heads * padded_value_columns(s));
+    parts.gates = cut.take<float>(n.chunks * heads * sm90::kNumGates * kChunk);
+    if (s.variant == Variant::gdn || s.variant == Variant::kda) {
+      parts.solve = cut.take<sm90::Half>(n.chunks * heads * kChunk * kChunk);
+      parts.scores = cut.take<sm90::Half>(n.chunks * heads * kChunk * kChunk);
+    }
+    if (s.variant == Variant::kda) {
+      parts.k_until = cut.take<sm90::Half>(keys);
+      parts.end_decay = cut.take<float>(n.chunks * heads * columns);
+    }
+  }
+  parts.bytes = cut.bytes();
+  return parts;
+}
+
+Status make_lists(const LinearSetup& setup, const BatchView& batch, LinearLists& lists) {
+  if (Status s = validate_linear_batch(setup.spec, batch); !s.ok()) return s;
+  lists = {};
+  lists.num_tokens = batch.num_qo_tokens();
+  std::vector<sm90::Span> prompts;
+  for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
+    const sm90::Span span{.first_token = batch.qo_indptr[static_cast<std::size_t>(i)],
+                          .num_tokens = static_cast<std::int32_t>(batch.qo_len(i)),
+                          .slot = batch.state_indices[static_cast<std::size_t>(i)]};
+    lists.spans.push_back(span);
+    lists.most_tokens = std::max(lists.most_tokens, span.num_tokens);
+    lists.max_slot = std::max<std::int64_t>(lists.max_slot, span.slot);
+    // Padding stays among the short ones, so that a captured launch may meet it again as a request.
+    const bool prompt = setup.has_chunks() && span.slot >= 0 && span.num_tokens >= kRecurrentBelow;
+    (prompt ? prompts : lists.short_spans).push_back(span);
+  }
+  std::stable_sort(prompts.begin(), prompts.end(), [](const sm90::Span& a, const sm90::Span& b) {
+    return a.num_tokens > b.num_tokens;
+  });
+  for (const sm90::Span& span : prompts) {
+    const auto first = static_cast<std::int32_t>(lists.chunks.size());
+    for (std::int32_t before = 0; before < span.num_tokens; before += kChunk)
+      lists.chunks.push_back({.first_token = span.first_token + before,
+                              .before = before,
+                              .count = std::min(kChunk, span.num_tokens - before),
+                              .slot = span.slot});
+    lists.sequences.push_back({.first_chunk = first,
+                               .num_chunks = static_cast<std::int32_t>(lists.chunks.size()) - first,
+                               .slot = span.slot});
+  }
+  return {};
+}
+
+void write_image(const LinearParts& parts, const LinearLists& lists, const void* workspace,
+                 std::vector<std::byte>& image) {
+  image.assign(parts.list_bytes, std::byte{0});
+  const auto put = [&](const auto* at, const auto& list) {
+    if (list.empty()) return;
+    const auto offset =
+        reinterpret_cast<const std::byte*>(at) - static_cast<const std::byte*>(workspace);
+    std::memcpy(image.data() + offset, list.data(), list.size() * sizeof(list[0]));
+  };
+  put(parts.spans, lists.spans);
+  put(parts.short_spans, lists.short_spans);
+  put(parts.sequences, lists.sequences);
+  put(parts.chunks, lists.chunks);
+}
+
+PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
+                           const LinearParts& parts, const linear::Params& p) {
+  const std::size_t element = p.bf16 ? 2 : 4;
+  const int key_heads = padded_key_heads(setup);
+  const int key_columns = sm90::key_columns(setup.family, p.dk);
+  const int value_columns = padded_value_columns(setup.spec);
+  const auto rows = [](sm90::Half* data, std::int64_t heads, std::int64_t columns) {
+    return sm90::RowsOf{data, heads * columns, columns};
+  };
+  PromptLaunch launch{.params = {.p = p,
+                                 .chunks = parts.chunks,
+                                 .sequences = parts.sequences,
+                                 .num_chunks = static_cast<std::int32_t>(lists.chunks.size()),
+                                 .num_sequences = static_cast<std::int32_t>(lists.sequences.size()),
+                                 .key_heads = key_heads,
+                                 .key_columns = key_columns,
+                                 .value_columns = value_columns,
+                                 .q = rows(parts.q, key_heads, key_columns),
+                                 .k = rows(parts.k, key_heads, key_columns),
+                                 .v = rows(parts.v, p.num_v_heads, value_columns),
+                                 .k_until = rows(parts.k_until, key_heads, key_columns),
+                                 .gates = parts.gates,
+                                 .end_decay = parts.end_decay,
+                                 .solve = parts.solve,
+                                 .scores = parts.scores},
+                      .slice = slice_of(setup, static_cast<std::int64_t>(lists.sequences.size()))};
+  sm90::PromptParams& d = launch.params;
+  const bool convolves = p.conv_kernel > 0;
+  const linear::Activations& q = convolves ? p.conv_input : p.q;
+  const linear::Activations& k = convolves ? p.conv_input : p.k;
+  const linear::Activations& v = convolves ? p.conv_input : p.v;
+  d.wide_rows = aligned(q, p.dk, element, 16) && aligned(k, p.dk, element, 16) &&
+                aligned(v, p.dv, element, 16);
+  d.wide_o = aligned({p.o, p.o_row}, p.dv, element, 2 * element);
+  // Tensors that are as the products want them are read where they lie.
+  launch.copy_rows =
+      convolves || !p.bf16 || !d.wide_rows || p.dk != key_columns || p.dv != value_columns;
+  if (launch.copy_rows) return launch;
+  const auto own = [](const linear::Activations& a, std::int64_t columns) {
+    return sm90::RowsOf{const_cast<sm90::Half*>(static_cast<const sm90::Half*>(a.data)), a.row,
+                        columns};
+  };
+  d.q = own(p.q, p.dk);
+  d.k = own(p.k, p.dk);
+  d.v = own(p.v, p.dv);
+  return launch;
+}
+
+sm90::DecodeParams decode_params(const LinearLists& lists, const LinearParts& parts,
+                                 const linear::Params& p) {
+  const auto state = reinterpret_cast<std::uintptr_t>(p.state);
+  return {.p = p,
+          .spans = parts.short_spans,
+          .num_spans = static_cast<std::int32_t>(lists.short_spans.size()),
+          .wide_state = p.dk % 4 == 0 && p.state_slot % 4 == 0 && state % 16 == 0};
+}
+
+sm90::ConvolutionParams convolution_launch(const LinearLists& lists, const LinearParts& parts,
+                                           const linear::ConvolutionParams& p) {
+  return {.bf16 = p.bf16,
+          .silu = p.silu,
+          .kernel = p.kernel,
+          .channels = p.channels,
+          .input = p.input,
+          .weight = p.weight,
+          .bias = p.bias,
+          .state = p.state,
+          .state_slot = p.state_slot,
+          .o = p.o,
+          .o_row = p.o_row,
+          .spans = parts.spans,
+          .num_spans = static_cast<std::int32_t>(lists.spans.size()),
+          .most_tokens = lists.most_tokens};
+}
+
+}  // namespace attune::backends::shared::cuda

@@ -1,0 +1,103 @@
+// From a checked batch to the lists of the Hopper kernels of linear attention, and the workspace
+// they live in (layer backends). bf16 requests of kRecurrentBelow tokens or more go chunk by chunk,
+// the others token by token; what a request gets does not depend on its neighbours. fp32
+// activations ask for fp32 results, which products of bf16 operands do not give: they always go
+// token by token.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <attune/backend.hpp>
+#include <attune/spec.hpp>
+
+#include "kernels/linear/convolution.hpp"
+#include "kernels/linear/sm90/params.hpp"
+
+namespace attune::backends::shared::cuda {
+
+/// What was settled when the backend was made.
+struct LinearSetup {
+  AttentionSpec spec;
+  kernels::linear::Family family = kernels::linear::Family::gdn;  ///< not of short_conv
+  int num_sms = 0;
+
+  [[nodiscard]] bool recurs() const { return spec.variant != Variant::short_conv; }
+  [[nodiscard]] bool has_chunks() const { return recurs() && spec.q_dtype == DType::bf16; }
+};
+
+/// Room that any batch within bounds fits in; monotone in every bound.
+struct LinearSizes {
+  std::int64_t spans = 0;
+  std::int64_t prompt_tokens = 0;  ///< rows of workspace: all tokens of a batch that has prompts
+  std::int64_t sequences = 0;
+  std::int64_t chunks = 0;
+};
+
+/// Pointers into the workspace.
+struct LinearParts {
+  // Written by the host, together.
+  kernels::linear::sm90::Span* spans = nullptr;        ///< all requests
+  kernels::linear::sm90::Span* short_spans = nullptr;  ///< those that go token by token
+  kernels::linear::sm90::Sequence* sequences = nullptr;
+  kernels::linear::sm90::Chunk* chunks = nullptr;
+  std::size_t list_bytes = 0;
+  // Written by kernels.
+  kernels::linear::sm90::Half* q = nullptr;
+  kernels::linear::sm90::Half* k = nullptr;
+  kernels::linear::sm90::Half* v = nullptr;
+  kernels::linear::sm90::Half* k_until = nullptr;
+  kernels::linear::sm90::Half* solve = nullptr;
+  kernels::linear::sm90::Half* scores = nullptr;
+  float* gates = nullptr;
+  float* end_decay = nullptr;
+  std::size_t bytes = 0;
+};
+
+struct LinearLists {
+  std::vector<kernels::linear::sm90::Span> spans;
+  std::vector<kernels::linear::sm90::Span> short_spans;
+  std::vector<kernels::linear::sm90::Sequence> sequences;  ///< longest first
+  std::vector<kernels::linear::sm90::Chunk> chunks;
+  std::int64_t num_tokens = 0;
+  std::int32_t most_tokens = 0;  ///< of a request
+  std::int64_t max_slot = -1;
+};
+
+[[nodiscard]] LinearSizes sizes_of(const LinearSetup& setup, const BatchBounds& bounds);
+
+/// Over nullptr it only counts.
+[[nodiscard]] LinearParts lay_out(const LinearSetup& setup, const LinearSizes& sizes,
+                                  void* workspace);
+
+/// Refuses a batch that is not one, or that names a state twice.
+[[nodiscard]] Status make_lists(const LinearSetup& setup, const BatchView& batch,
+                                LinearLists& lists);
+
+/// The lists as the workspace holds them.
+void write_image(const LinearParts& parts, const LinearLists& lists, const void* workspace,
+                 std::vector<std::byte>& image);
+
+struct PromptLaunch {
+  kernels::linear::sm90::PromptParams params;
+  bool copy_rows = true;  ///< else the call's tensors are read where they lie
+  int slice = 0;
+};
+/// One layer's launches, from its checked call's parameters.
+[[nodiscard]] PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
+                                         const LinearParts& parts,
+                                         const kernels::linear::Params& p);
+[[nodiscard]] kernels::linear::sm90::DecodeParams decode_params(const LinearLists& lists,
+                                                                const LinearParts& parts,
+                                                                const kernels::linear::Params& p);
+[[nodiscard]] kernels::linear::sm90::ConvolutionParams convolution_launch(
+    const LinearLists& lists, const LinearParts& parts,
+    const kernels::linear::ConvolutionParams& p);
+
+/// Value columns of a block of scan: wide where that leaves enough blocks for the card.
+[[nodiscard]] int slice_of(const LinearSetup& setup, std::int64_t num_sequences);
+[[nodiscard]] int padded_value_columns(const AttentionSpec& spec);
+[[nodiscard]] int padded_key_heads(const LinearSetup& setup);
+
+}  // namespace attune::backends::shared::cuda
