@@ -167,6 +167,10 @@ Status validate_linear_batch(const AttentionSpec& spec, const BatchView& batch) 
     if (batch.qo_indptr[i + 1] < batch.qo_indptr[i])
       return invalid_argument(join("qo_indptr falls from ", batch.qo_indptr[i], " to ",
                                    batch.qo_indptr[i + 1], " at request ", i));
+  for (std::size_t i = 0; i < n && batch.form == BatchForm::decode; ++i)
+    if (batch.qo_indptr[i + 1] - batch.qo_indptr[i] > 1)
+      return invalid_argument(join("a decode batch has one token a request; request ", i, " has ",
+                                   batch.qo_indptr[i + 1] - batch.qo_indptr[i]));
   if (batch.state_indices.size() != n)
     return invalid_argument(join("state_indices has ", batch.state_indices.size(), " entries for ",
                                  n, " requests; ", name(spec.variant), " needs one slot each"));

@@ -8,7 +8,6 @@
 #include <cuda_runtime_api.h>
 
 #include <attune/linear_state.hpp>
-#include <attune/validate.hpp>
 
 #include "backends/shared/cuda/linear_planner.hpp"
 #include "backends/shared/linear_checks.hpp"
@@ -50,7 +49,9 @@ class LinearBackend final : public Backend {
                           Stream stream) override {
     auto made = std::make_unique<LinearPlan>();
     if (Status s = make_lists(setup_, batch, made->lists); !s.ok()) return s;
-    const LinearSizes sizes = sizes_of(setup_, attention::bounds_of(batch));
+    const LinearSizes sizes = sizes_of(setup_, {.max_batch = batch.batch_size(),
+                                                .max_qo_tokens = batch.num_qo_tokens(),
+                                                .decode_only = batch.form == BatchForm::decode});
     const std::size_t wanted = lay_out(setup_, sizes, nullptr).bytes;
     if (workspace.device == nullptr || workspace.device_bytes < wanted)
       return invalid_argument(join("workspace: ", name(setup_.spec.variant), " wants ", wanted,

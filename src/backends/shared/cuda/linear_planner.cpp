@@ -102,6 +102,7 @@ Status make_lists(const LinearSetup& setup, const BatchView& batch, LinearLists&
     lists.spans.push_back(span);
     lists.most_tokens = std::max(lists.most_tokens, span.num_tokens);
     lists.max_slot = std::max<std::int64_t>(lists.max_slot, span.slot);
+    if (!setup.recurs()) continue;
     // Padding stays among the short ones, so that a captured launch may meet it again as a request.
     const bool prompt = setup.has_chunks() && span.slot >= 0 && span.num_tokens >= kRecurrentBelow;
     (prompt ? prompts : lists.short_spans).push_back(span);
