@@ -158,3 +158,13 @@ add_executable(attune_mla_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cuda/
 attune_cuda_target(attune_mla_bench)
 target_include_directories(attune_mla_bench PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(attune_mla_bench PRIVATE attune_plan)
+
+# And for linear attention.
+file(GLOB attune_linear_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/linear/sm90/*.cu)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/cuda/linear_bench.cu PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
+add_executable(attune_linear_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cuda/linear_bench.cu ${attune_linear_kernels}
+               ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/linear_planner.cpp
+               ${CMAKE_SOURCE_DIR}/src/backends/shared/linear_checks.cpp)
+attune_cuda_target(attune_linear_bench)
+target_include_directories(attune_linear_bench PRIVATE ${CMAKE_SOURCE_DIR})
+target_link_libraries(attune_linear_bench PRIVATE attune_kernels attune_plan attune_attention)

@@ -46,7 +46,8 @@ Result<Opening> read_opening(const CommonOptions& options, const std::string& we
   opening.request = {.device = *device,
                      .selection = *selection,
                      .dtypes = {.compute = pairs && !exact ? DType::bf16 : DType::f32,
-                                .kv = exact ? DType::f32 : DType::bf16},
+                                .kv = exact ? DType::f32 : DType::bf16,
+                                .linear = on_cpu ? DType::f32 : DType::bf16},
                      .batch_invariant = batch_invariant};
   opening.session.device = *device;
   opening.session.num_threads = thread_count(options, *device);

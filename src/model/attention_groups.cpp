@@ -56,7 +56,7 @@ AttentionSpec spec_of(const LinearConfig& l, const GroupDTypes& dtypes) {
   s.conv_kernel = l.conv_kernel;
   s.conv_dim = l.conv_dim;
   s.sm_scale = 1.0f;
-  s.q_dtype = s.o_dtype = dtypes.compute;
+  s.q_dtype = s.o_dtype = dtypes.linear.value_or(dtypes.compute);
   s.kv_dtype = DType::f32;  // the recurrent state
   return s;
 }

@@ -1,6 +1,7 @@
 // ModelConfig → what is asked of attention: one AttentionSpec a group of like layers (layer model).
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include <attune/registry.hpp>
@@ -15,6 +16,7 @@ using AttentionGroup = LayerGroup;
 struct GroupDTypes {
   DType compute = DType::bf16;  ///< of q and o
   DType kv = DType::bf16;
+  std::optional<DType> linear{};  ///< of what linear layers read and write; none: compute
 };
 
 /// Keys are kept in the checkpoint's 16-bit type (fp32 becomes bf16) or in the type it asks for;

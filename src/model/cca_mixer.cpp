@@ -106,6 +106,7 @@ CcaMixer::Tensors CcaMixer::take(StepMemory& memory, std::int64_t n) const {
 void CcaMixer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
   const auto frame = memory.frame();
   (void)take(memory, num_tokens);
+  convolution_.lay_out(memory, num_tokens);
 }
 
 /// qk: from the convolved rows and the projected ones, unit length times sqrt(dim).

@@ -128,6 +128,7 @@ GatedDeltaMixer::Tensors GatedDeltaMixer::take(StepMemory& memory, std::int64_t 
 void GatedDeltaMixer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
   const auto frame = memory.frame();
   (void)take(memory, num_tokens);
+  layer_.lay_out(memory, num_tokens);
 }
 
 Status GatedDeltaMixer::forward(Step& step, const TensorView& x, const TensorView& out) const {

@@ -56,6 +56,7 @@ LightningMixer::Tensors LightningMixer::take(StepMemory& memory, std::int64_t n)
 void LightningMixer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
   const auto frame = memory.frame();
   (void)take(memory, num_tokens);
+  layer_.lay_out(memory, num_tokens);
 }
 
 Status LightningMixer::forward(Step& step, const TensorView& x, const TensorView& out) const {

@@ -14,15 +14,33 @@ namespace attune::model {
 class LinearLayer {
  public:
   LinearLayer(const Loader& loader, int layer)
-      : layer_(layer), group_(loader.linear_group(layer)) {}
+      : layer_(layer),
+        group_(loader.linear_group(layer)),
+        dtype_(loader.spec(group_).q_dtype),
+        config_(*loader.config().linear_of(layer)) {}
+
+  /// Counts what run() takes on top of the mixer's own tensors.
+  void lay_out(StepMemory& memory, std::int64_t num_tokens) const {
+    const auto frame = memory.frame();
+    (void)take(memory, num_tokens);
+  }
 
   /// `call` has the step's tensors, all rows, and the layer's weights; the states are filled in
   /// here. o: [tokens, width].
   Status run(Step& step, const LinearCall& call, const TensorView& o) const;
 
  private:
+  /// The call's tensors in the backend's dtype, none of them where that is fp32
+  /// (attention_call.hpp).
+  struct Narrow {
+    TensorView conv_input, q, k, v, gate, beta, o;
+  };
+  [[nodiscard]] Narrow take(StepMemory& memory, std::int64_t num_tokens) const;
+
   int layer_;
   int group_;
+  DType dtype_;
+  LinearConfig config_;
 };
 
 /// The depthwise convolution of a mixer: weights [channels, taps], of one tensor or of q, k and v

@@ -36,6 +36,7 @@ Mamba2Mixer::Tensors Mamba2Mixer::take(StepMemory& memory, std::int64_t n) const
 void Mamba2Mixer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
   const auto frame = memory.frame();
   (void)take(memory, num_tokens);
+  layer_.lay_out(memory, num_tokens);
 }
 
 // Falcon-H1's multipliers of z, x, B, C and dt; the one on the input is linear too and joins them.

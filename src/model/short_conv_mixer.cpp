@@ -26,6 +26,7 @@ ShortConvMixer::Tensors ShortConvMixer::take(StepMemory& memory, std::int64_t n)
 void ShortConvMixer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
   const auto frame = memory.frame();
   (void)take(memory, num_tokens);
+  layer_.lay_out(memory, num_tokens);
 }
 
 Status ShortConvMixer::forward(Step& step, const TensorView& x, const TensorView& out) const {

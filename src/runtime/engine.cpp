@@ -135,12 +135,7 @@ Status Engine::allocate_cache() {
       }
     }
   }
-  const auto on_device = [&](std::size_t bytes) -> Result<std::shared_ptr<void>> {
-    Result<model::Buffer> buffer = ops_.allocate(bytes);
-    if (!buffer.ok()) return buffer.status();
-    const auto held = std::make_shared<model::Buffer>(std::move(*buffer));
-    return std::shared_ptr<void>(held, held->data());
-  };
+  const auto on_device = [this](std::size_t bytes) { return allocate_on_device(bytes); };
   Result<cache::KvStorage> storage = cache::KvStorage::make(layers, on_device);
   if (!storage.ok()) return storage.status();
   kv_.emplace(std::move(*storage));
@@ -154,6 +149,40 @@ Status Engine::allocate_cache() {
   }
   statistics_.kv_bytes = kv_->num_bytes();
   return {};
+}
+
+Result<std::shared_ptr<void>> Engine::allocate_on_device(std::size_t bytes) {
+  Result<model::Buffer> buffer = ops_.allocate(bytes);
+  if (!buffer.ok()) return buffer.status();
+  const auto held = std::make_shared<model::Buffer>(std::move(*buffer));
+  return std::shared_ptr<void>(held, held->data());
+}
+
+Result<cache::StateMemory> Engine::state_memory(std::span<const cache::StateShape> shapes) {
+  if (ops_.device() == DeviceKind::cpu) return cache::host_state_memory();
+  // On a device a slot is cleared by copying a row of zeros, in the order of the stream.
+  std::int64_t longest = 0;
+  for (const cache::StateShape& shape : shapes)
+    longest = std::max({longest, shape.recurrent_bytes(), shape.conv_bytes()});
+  const std::vector<std::byte> nothing(static_cast<std::size_t>(longest));
+  Result<std::shared_ptr<void>> zeros = allocate_on_device(nothing.size());
+  if (!zeros.ok()) return zeros.status();
+  ops_.upload(zeros->get(), nothing.data(), nothing.size());
+  const auto copy = [&ops = ops_](void* to, const void* from, std::size_t bytes) {
+    const DType unit = bytes % size_of(DType::f32) == 0 ? DType::f32 : DType::bf16;
+    const auto view = [&](void* data) {
+      return TensorView::dense(data, unit, {1, static_cast<std::int64_t>(bytes / size_of(unit))});
+    };
+    ops.convert(view(const_cast<void*>(from)), view(to));
+  };
+  return cache::StateMemory{
+      .allocate = [this](std::size_t bytes) { return allocate_on_device(bytes); },
+      .clear = [copy, row = *zeros](void* to, std::size_t bytes) { copy(to, row.get(), bytes); },
+      .copy = copy,
+      .upload = [&ops = ops_](void* to, const void* host,
+                              std::size_t bytes) { ops.upload(to, host, bytes); },
+      .download = [&ops = ops_](void* host, const void* from,
+                                std::size_t bytes) { return ops.download(host, from, bytes); }};
 }
 
 Status Engine::allocate_states() {
@@ -172,13 +201,18 @@ Status Engine::allocate_states() {
     if (linear->conv_kernel > 1) {
       shape.conv_channels = linear->conv_dim;
       shape.conv_history = linear->conv_kernel - 1;
-      shape.conv_dtype = ops_.activation_dtype();
+      for (const model::AttentionGroup& group : backends_.attention)
+        if (is_linear(group.spec.variant) && std::ranges::count(group.layers, layer) > 0)
+          shape.conv_dtype = group.spec.q_dtype;
     }
   }
+  Result<cache::StateMemory> memory = state_memory(shapes);
+  if (!memory.ok()) return memory.status();
   // Drafts are verified in a second slot, so that a state before them is there to go on from.
   const std::int64_t slots =
       options_.scheduler.max_batch * (options_.speculation.enabled() ? 2 : 1);
-  Result<cache::StatePool> pool = cache::StatePool::make(shapes, static_cast<std::int32_t>(slots));
+  Result<cache::StatePool> pool =
+      cache::StatePool::make(shapes, static_cast<std::int32_t>(slots), std::move(*memory));
   if (!pool.ok()) return pool.status();
   states_.emplace(std::move(*pool));
   statistics_.state_bytes = states_->num_bytes();

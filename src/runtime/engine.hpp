@@ -125,6 +125,8 @@ class Engine {
 
   Status allocate_cache();
   Status allocate_states();
+  Result<std::shared_ptr<void>> allocate_on_device(std::size_t bytes);
+  Result<cache::StateMemory> state_memory(std::span<const cache::StateShape> shapes);
   Status allocate_workspaces();
   /// Requests that start, or start over, get a zeroed state; those that ended or gave way return
   /// theirs.

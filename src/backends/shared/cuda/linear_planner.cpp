@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "backends/shared/linear_checks.hpp"
 #include "base/math.hpp"
@@ -92,6 +93,10 @@ LinearParts lay_out(const LinearSetup& setup, const LinearSizes& n, void* worksp
 
 Status make_lists(const LinearSetup& setup, const BatchView& batch, LinearLists& lists) {
   if (Status s = validate_linear_batch(setup.spec, batch); !s.ok()) return s;
+  if (batch.form == BatchForm::target_verify)
+    return unsupported("linear attention on cuda has no kernel that verifies draft tokens",
+                       {{std::string(name(setup.spec.variant)), "target_verify",
+                         "a batch without drafts", "target_verify"}});
   lists = {};
   lists.num_tokens = batch.num_qo_tokens();
   std::vector<sm90::Span> prompts;
