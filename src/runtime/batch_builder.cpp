@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "attention/prefix_groups.hpp"
+
 namespace attune::runtime {
 
 namespace {
@@ -39,6 +41,7 @@ Status StepBatch::assign(std::span<const ScheduledRow> rows, std::span<const Cac
   slots_.resize(groups.size());
   for (auto& slots : slots_) slots.clear();
   for (auto& tables : tables_) tables.resize(groups.size());
+  for (auto& found : prefix_groups_) found.resize(groups.size());
   for (const ScheduledRow& row : rows) {
     const std::int64_t wanted = first_wanted(row);
     for (std::int64_t i = 0; i < row.num_rows(); ++i) {
@@ -120,6 +123,9 @@ Status StepBatch::add_pages(std::size_t group, std::span<const ScheduledRow> row
   if (Status s = table.assign(table_rows_, page_size); !s.ok()) return s;
   BatchView view = table.view(as_decodes ? BatchForm::decode : form_of(batch.part));
   if (!as_decodes) view.state_indices = batch.pageless.state_indices;
+  std::vector<PrefixGroup>& shared = prefix_groups_[static_cast<std::size_t>(batch.part)][group];
+  attention::find_prefix_groups(view, shared);
+  view.prefix_groups = shared;
   batch.views.push_back(view);
   const auto slots = table.slot_mapping();
   slots_[group].insert(slots_[group].end(), slots.begin(), slots.end());

@@ -29,7 +29,8 @@ struct PartBatch {
 
 class StepBatch {
  public:
-  /// Replaces the contents; `rows` go by part. Every row's pages are held already.
+  /// Replaces the contents; `rows` go by part. Every row's pages are held already; what neighbours'
+  /// pages have in common becomes the views' prefix_groups.
   /// `verify_as_decodes`: drafts over pages become decodes, a request of one token each.
   Status assign(std::span<const ScheduledRow> rows, std::span<const CacheGroup> groups,
                 std::int32_t page_size, bool verify_as_decodes = false);
@@ -57,6 +58,7 @@ class StepBatch {
   std::vector<std::int64_t> logits_per_row_;
   std::vector<PartBatch> parts_;
   std::array<std::vector<attention::PageTable>, kStepParts> tables_;  ///< by part, cache group
+  std::array<std::vector<std::vector<PrefixGroup>>, kStepParts> prefix_groups_;  ///< likewise
   /// Of requests without pages, by part.
   struct Pageless {
     std::vector<std::int32_t> qo_indptr;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/math.hpp"
+#include "runtime/prefix_order.hpp"
 
 namespace attune::runtime {
 namespace {
@@ -410,13 +411,14 @@ Result<std::vector<Event>> Engine::step() {
   const auto start = std::chrono::steady_clock::now();
   std::vector<Event> events;
   propose();
-  const std::vector<ScheduledRow> rows = scheduler_->schedule();
+  std::vector<ScheduledRow> rows = scheduler_->schedule();
   for (auto& [id, request] : requests_) {
     if (request->finish_reason != FinishReason::failed || request->pages.empty()) continue;
     finish(*request, FinishReason::failed);
     events.push_back({.request = id, .token = {}, .finish_reason = FinishReason::failed});
   }
   if (rows.empty()) return events;
+  order_by_prefix(rows);
   if (Status s = assign_states(rows); !s.ok()) return s;
   if (Status s = batch_.assign(rows, cache_groups_, backends_.page_size,
                                options_.speculation.verify_as_decodes);
