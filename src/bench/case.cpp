@@ -36,6 +36,12 @@ constexpr SuiteRow kRows[] = {
     {"mla", "mla/decode/bf16/hd576/gqa16/page64/b1x8192"},
     {"mla", "mla/decode/bf16/hd576/gqa128/page64/b1x8192"},
     {"mla", "gqa/prefill/bf16/hd192-128/gqa1/page64/b1x2048"},
+    {"cascade", "gqa/decode/bf16/hd128/gqa4/page16/b4x256+2048"},
+    {"cascade", "gqa/decode/bf16/hd128/gqa4/page16/b4x256+2048/flat"},
+    {"cascade", "gqa/decode/bf16/hd128/gqa4/page16/b16x1024+8192"},
+    {"cascade", "gqa/decode/bf16/hd128/gqa4/page16/b16x1024+8192/flat"},
+    {"cascade", "gqa/decode/bf16/hd128/gqa4/page16/b64x1024+32768"},
+    {"cascade", "gqa/decode/bf16/hd128/gqa4/page16/b64x1024+32768/flat"},
     {"linear", "gdn/prefill/bf16/hd128/h32/b1x4096"},
     {"linear", "gdn/prefill/bf16/hd128/h32/b1x16384"},
     {"linear", "kda/prefill/bf16/hd128/h32/b1x4096"},
@@ -114,7 +120,8 @@ double Case::flops() const {
   if (is_linear(spec.variant))
     return linear_flops(spec, static_cast<double>(num_tokens()), phase == Phase::prefill);
   const double l = static_cast<double>(length);
-  const double pairs = phase == Phase::prefill ? l * (l + 1) / 2 : l;
+  const double before = static_cast<double>(shared) * (phase == Phase::prefill ? l : 1.0);
+  const double pairs = before + (phase == Phase::prefill ? l * (l + 1) / 2 : l);
   return 2.0 * static_cast<double>(batch) * pairs * spec.num_qo_heads *
          (spec.head_dim_qk + spec.head_dim_vo);
 }
@@ -135,15 +142,18 @@ double Case::bytes() const {
   const double key_width = spec.variant == Variant::mla
                                ? spec.head_dim_qk
                                : spec.num_kv_heads * (spec.head_dim_qk + spec.head_dim_vo);
+  const std::int64_t read = batch * length + (flat ? batch : 1) * shared;
   const double keys =
-      static_cast<double>(batch * length) * key_width * static_cast<double>(size_of(spec.kv_dtype));
+      static_cast<double>(read) * key_width * static_cast<double>(size_of(spec.kv_dtype));
   return keys + tokens * spec.num_qo_heads * (spec.head_dim_qk + spec.head_dim_vo) * activation;
 }
 
 Result<Case> parse_case(std::string_view name) {
-  const std::vector<std::string_view> part = split(name);
+  std::vector<std::string_view> part = split(name);
   Case c;
   c.name = std::string(name);
+  c.flat = part.back() == "flat";
+  if (c.flat) part.pop_back();
   bool known = false;
   for (int v = 0; v <= static_cast<int>(Variant::short_conv); ++v) {
     if (attune::name(static_cast<Variant>(v)) != part[0]) continue;
@@ -172,9 +182,12 @@ Result<Case> parse_case(std::string_view name) {
     return malformed(name, join("the head dim is '", part[3], "'"));
 
   std::string_view shape = part.back();
-  if (!take_number(shape, "b", c.batch) || !take_number(shape, "x", c.length) || !shape.empty() ||
-      c.batch * c.length > std::int64_t{1} << 32)
+  if (!take_number(shape, "b", c.batch) || !take_number(shape, "x", c.length) ||
+      (!shape.empty() && !take_number(shape, "+", c.shared)) || !shape.empty() ||
+      c.batch * (c.length + c.shared) > std::int64_t{1} << 32)
     return malformed(name, join("the batch is '", part.back(), "'"));
+  if (c.flat && c.shared == 0) return malformed(name, "nothing is shared that could be read flat");
+  if (linear && c.shared > 0) return malformed(name, "linear operations have no keys to share");
 
   int heads = 0;
   if (linear) {
@@ -190,6 +203,8 @@ Result<Case> parse_case(std::string_view name) {
     return malformed(name, join("the group size is '", part[4], "'"));
   if (!whole_number(part[5], "page", c.page_size))
     return malformed(name, join("the page is '", part[5], "'"));
+  if (c.shared % c.page_size != 0)
+    return malformed(name, join(c.shared, " shared keys do not fill pages of ", c.page_size));
   const bool latent = s.variant == Variant::mla;
   s.num_kv_heads = latent ? 1 : kKvHeads;
   s.num_qo_heads = heads * s.num_kv_heads;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
@@ -117,13 +118,14 @@ class Scene {
     b.kv_indices = kv_indices_;
     b.kv_last_page_len = last_page_len_;
     b.state_indices = state_indices_;
+    b.prefix_groups = prefix_groups_;
     return b;
   }
   [[nodiscard]] BatchBounds bounds() const {
     return {.max_batch = c_.batch,
             .max_qo_tokens = c_.num_tokens(),
             .max_kv_entries = static_cast<std::int64_t>(kv_indices_.size()),
-            .max_kv_len = c_.length,
+            .max_kv_len = c_.length + c_.shared,
             .page_size = c_.page_size,
             .decode_only = c_.phase == Phase::decode};
   }
@@ -145,11 +147,21 @@ class Scene {
   void make_dense() {
     const AttentionSpec& s = c_.spec;
     const std::int64_t pages = base::ceil_div<std::int64_t>(c_.length, c_.page_size);
-    const std::int64_t all = pages * c_.batch;
-    for (std::int64_t i = 0; i < all; ++i) kv_indices_.push_back(static_cast<std::int32_t>(i));
-    std::shuffle(kv_indices_.begin(), kv_indices_.end(), std::mt19937(11));
+    const std::int64_t shared = c_.shared / c_.page_size;
+    const std::int64_t all = shared + pages * c_.batch;
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(all));
+    std::iota(ids.begin(), ids.end(), 0);
+    std::shuffle(ids.begin(), ids.end(), std::mt19937(11));
+    for (std::int64_t i = 0; i < c_.batch; ++i) {
+      kv_indices_.insert(kv_indices_.end(), ids.begin(), ids.begin() + shared);
+      const auto own = ids.begin() + shared + i * pages;
+      kv_indices_.insert(kv_indices_.end(), own, own + pages);
+    }
     for (std::int64_t i = 0; i <= c_.batch; ++i)
-      kv_indptr_.push_back(static_cast<std::int32_t>(i * pages));
+      kv_indptr_.push_back(static_cast<std::int32_t>(i * (shared + pages)));
+    if (shared > 0 && !c_.flat)
+      prefix_groups_ = {{.num_requests = static_cast<std::int32_t>(c_.batch),
+                         .num_pages = static_cast<std::int32_t>(shared)}};
     last_page_len_.assign(static_cast<std::size_t>(c_.batch),
                           static_cast<std::int32_t>(c_.length - (pages - 1) * c_.page_size));
     call_.q = random(s.q_dtype, {c_.num_tokens(), s.num_qo_heads, s.head_dim_qk});
@@ -204,6 +216,7 @@ class Scene {
   Noise noise_;
   std::vector<Memory> memory_;
   std::vector<std::int32_t> qo_indptr_, kv_indptr_, kv_indices_, last_page_len_, state_indices_;
+  std::vector<PrefixGroup> prefix_groups_;
   LayerCall call_;
   LinearCall linear_;
 };
