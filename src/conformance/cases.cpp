@@ -220,6 +220,12 @@ class HardCases {
     const bool decode = form == BatchForm::decode;
     with("", true, plain);
     with("", decode && wide, awkward(form, tails));
+    if (wide) {
+      // Levels long enough to be cut along their keys.
+      Case one = plain;
+      share_prefixes(one, Sharing::tree, 700);
+      add(one, kCascadeEqualsFlat, decode, cascade, "long");
+    }
     if (has(Feature::batch_invariant)) {
       Case one = plain;
       share_prefixes(one, Sharing::tree, 90);

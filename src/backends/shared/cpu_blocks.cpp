@@ -19,6 +19,15 @@ constexpr std::int64_t kMinBlockRows = 48;
 /// What fetching or packing a key costs, in rows that multiply it.
 constexpr double kReadingRows = 8.0;
 
+// What the cost test of shared prefixes counts, in nanoseconds of a Zen 5 core with both operands a
+// memory away (docs/performance/cascade.md). Other cores differ in speed more than in ratios.
+constexpr double kDecodeByte = 0.04;       ///< of keys and values read in place
+constexpr double kBlockByte = 0.06;        ///< of those read head by head, to be packed
+constexpr double kPacking = 0.2;           ///< a packed number
+constexpr double kPairedProduct = 0.0055;  ///< a number of a key met by a row, in bf16 pairs
+constexpr double kFloatProduct = 0.011;    ///< likewise in fp32
+constexpr double kMerging = 1.5;           ///< a number of a state
+
 /// KV heads of one decode item: all of them, so that tiles are read from end to end, unless there
 /// are too few keys to give every thread some; then the heads must.
 std::int64_t decode_kv_heads(const Setup& setup, std::int64_t total_keys) {
@@ -142,11 +151,14 @@ std::vector<Block> own_blocks(const Setup& setup, const BatchView& batch,
 
 plan::CascadeCosts cascade_costs(const Setup& setup) {
   const AttentionSpec& spec = setup.spec;
-  return {.decode_read = 8.0,
-          .decode_row = 1.0,
-          .block_read = 12.0,
-          .block_row = 1.0,
-          .merge_row = 64.0,
+  const double dims = spec.head_dim_qk + spec.head_dim_vo;
+  const double bytes = dims * static_cast<double>(size_of(spec.kv_dtype));
+  const double row = dims * (setup.prefill->number_bytes == 4 ? kFloatProduct : kPairedProduct);
+  return {.decode_read = bytes * kDecodeByte,
+          .decode_row = row,
+          .block_read = dims * kPacking + bytes * kBlockByte,
+          .block_row = row,
+          .merge_row = spec.head_dim_vo * kMerging,
           .rows_a_token = spec.gqa_group_size(),
           .block_rows = kernels::ragged_prefill::kMaxRows,
           .decodes = decodes(spec, 1),
