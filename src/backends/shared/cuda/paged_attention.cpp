@@ -9,6 +9,7 @@
 #include <attune/validate.hpp>
 
 #include "attention/lse.hpp"
+#include "backends/shared/alignment.hpp"
 #include "backends/shared/cuda/paged_planner.hpp"
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
@@ -63,21 +64,6 @@ void fill_tensors(const AttentionSpec& spec, const LayerCall& call, Params& p) {
   p.soft_cap_log2 = spec.logits_soft_cap * static_cast<float>(attention::kLog2E);
   p.sinks = spec.sinks ? call.sinks : nullptr;
   p.alibi_slopes = spec.alibi ? call.alibi_slopes : nullptr;
-}
-
-/// Copies go sixteen bytes at a time: rows must start at multiples of that.
-Status check_alignment(const char* what, const TensorView& view) {
-  const std::size_t size = size_of(view.dtype);
-  bool good = reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
-  for (int i = 0; i + 1 < view.rank; ++i) {
-    const auto axis = static_cast<std::size_t>(i);
-    if (view.shape[axis] > 1)
-      good = good && static_cast<std::size_t>(view.stride[axis]) * size % 16 == 0;
-  }
-  if (good) return {};
-  return invalid_argument(base::join(what,
-                                     " must start at a multiple of 16 bytes, and so must each "
-                                     "of its rows"));
 }
 
 class PagedBackend final : public Backend {
