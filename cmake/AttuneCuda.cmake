@@ -151,7 +151,7 @@ target_include_directories(attune_decode_bench PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(attune_decode_bench PRIVATE attune_plan)
 
 # And for the latent kernels.
-file(GLOB attune_mla_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/mla_decode/sm90/*.cu)
+file(GLOB attune_mla_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/mla_decode/*/*.cu)
 set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/cuda/mla_bench.cu PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
 add_executable(attune_mla_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cuda/mla_bench.cu ${attune_mla_kernels}
                                                  ${CMAKE_SOURCE_DIR}/src/kernels/tensor_map/tensor_map.cu)

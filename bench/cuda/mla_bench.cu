@@ -1,6 +1,6 @@
-// Checks the Hopper latent kernels against a naive one and times them on the shapes of issue 6.
+// Checks the latent kernels against a naive one and times them on the shapes of issue 6.
 //
-//   mla_bench [verify] [time] [sweep]
+//   mla_bench [verify] [time] [sweep]   the Hopper kernel; the gathering one in verify and time
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -10,13 +10,15 @@
 #include <cuda.h>
 
 #include "bench/cuda/harness.hpp"
+#include "kernels/mla_decode/sm80/launch.hpp"
 #include "kernels/mla_decode/sm90/launch.hpp"
 #include "plan/latent_work.hpp"
 
 namespace attune::bench {
 namespace {
 
-using namespace kernels::mla_decode::sm90;
+using namespace kernels::mla_decode;
+constexpr int kKeys = sm90::kKeys;  ///< a page
 
 void expect_ok(const Status& status, const char* what) {
   if (status.ok()) return;
@@ -92,13 +94,15 @@ struct Data {
 struct Cut {
   int item_tiles = 3;
   int least_tiles = 2;
-  int workers = 0;  ///< 0 = one an SM
+  int workers = 0;  ///< 0 = as many as run at once
+  bool gather = false;
 };
 
 struct Launchable {
-  const Instance* instance = nullptr;
+  sm90::Instance hopper;
+  sm80::Instance gathering;
+  bool gather = false;
   Params params;
-  Operands operands;
   Grid grid;
   plan::LatentList list;
   Array<std::uint8_t> lists;
@@ -113,9 +117,18 @@ int num_sms() {
 
 Launchable prepare(const Data& d, const Cut& cut) {
   Launchable l;
-  const int workers = cut.workers > 0 ? cut.workers : num_sms();
+  l.gather = cut.gather;
+  const DType dtype = d.p.f16 ? DType::f16 : DType::bf16;
+  l.hopper = sm90::instance_of(dtype);
+  l.gathering = sm80::instance_of(dtype, d.p.heads, 227 * 1024);
+  expect_ok(sm90::prepare(l.hopper), "prepare");
+  const auto resident = sm80::prepare(l.gathering);
+  expect_ok(resident.ok() ? Status{} : resident.status(), "prepare");
+  const int most = num_sms() * (cut.gather ? *resident : 1);
   const plan::LatentRules rules{.num_heads = d.p.heads,
-                                .workers = workers,
+                                .rows = cut.gather ? l.gathering.rows : sm90::kRows,
+                                .tile = cut.gather ? sm80::kKeys : kKeys,
+                                .workers = cut.workers > 0 ? cut.workers : most,
                                 .item_tiles = cut.item_tiles,
                                 .least_tiles = cut.least_tiles};
   const plan::LatentShape shape = plan::latent_shape(rules, d.view);
@@ -137,20 +150,18 @@ Launchable prepare(const Data& d, const Cut& cut) {
   const std::size_t at_merges =
       put(l.list.merges.data(), l.list.merges.size() * sizeof(attention::LatentMerge));
   l.lists = Array<std::uint8_t>(image);
-  const std::size_t part_rows = std::size_t{1} * l.list.places * shape.lanes * kRows;
+  const std::size_t part_rows = std::size_t{1} * l.list.places * shape.lanes * rules.rows;
   l.partials = Array<float>(part_rows * (kDimVo + 2));
 
-  l.instance = find(d.p.f16 ? DType::f16 : DType::bf16);
-  expect_ok(kernels::mla_decode::sm90::prepare(*l.instance), "prepare");
-  l.operands = {.q = d.q.get(),
-                .q_tokens = d.qo_indptr.back(),
-                .q_token_stride = std::int64_t{d.p.heads} * kDimQk,
-                .q_head_stride = kDimQk,
-                .k = d.cache.get(),
-                .num_pages = std::max<std::int64_t>(1, d.indices.size()),
-                .k_page_stride = std::int64_t{kKeys} * kDimQk,
-                .k_token_stride = kDimQk};
   Params& p = l.params;
+  p.q = d.q.get();
+  p.q_tokens = d.qo_indptr.back();
+  p.q_token_stride = std::int64_t{d.p.heads} * kDimQk;
+  p.q_head_stride = kDimQk;
+  p.k = d.cache.get();
+  p.num_pages = std::max<std::int64_t>(1, static_cast<std::int64_t>(d.indices.size()));
+  p.k_page_stride = std::int64_t{kKeys} * kDimQk;
+  p.k_token_stride = kDimQk;
   p.o = d.o.get();
   p.o_token_stride = std::int64_t{d.p.heads} * kDimVo;
   p.o_head_stride = kDimVo;
@@ -168,6 +179,8 @@ Launchable prepare(const Data& d, const Cut& cut) {
   p.partial_sum = p.partial_maximum + part_rows;
   p.lanes = shape.lanes;
   p.num_heads = d.p.heads;
+  p.block_rows = rules.rows;
+  p.page_size = kKeys;
   p.heads_per_block = shape.heads_per_block;
   p.tokens_per_block = shape.tokens_per_block;
   p.head_blocks = shape.head_blocks;
@@ -183,21 +196,26 @@ kernels::tensor_map::Encoder encoder() {
   return *found;
 }
 
+void start(const Launchable& l, kernels::tensor_map::Encoder encode, cudaStream_t stream) {
+  expect_ok(l.gather ? sm80::launch(l.gathering, l.grid, l.params, true, stream)
+                     : sm90::launch(l.hopper, encode, l.grid, l.params, stream),
+            "launch");
+}
+
 /// One block a (token, head), obvious loops, double precision.
 template <class T>
-__global__ void naive(Operands in, const std::int32_t* tables, Params p, double scale, double* o,
-                      double* lse) {
+__global__ void naive(const std::int32_t* tables, Params p, double scale, double* o, double* lse) {
   // tables: request of a token, its first token, its end, first entry, kv_len; five a token
   extern __shared__ double logits[];
   const int token = blockIdx.x;
   const int head = blockIdx.y;
   const std::int32_t* t = tables + 5 * token;
   const int keys = t[4] - (t[2] - t[1]) + (token - t[1]) + 1;
-  const T* q = static_cast<const T*>(in.q) + token * in.q_token_stride + head * in.q_head_stride;
+  const T* q = static_cast<const T*>(p.q) + token * p.q_token_stride + head * p.q_head_stride;
   const auto key = [&](int j) {
-    return static_cast<const T*>(in.k) +
-           std::int64_t{p.kv_indices[t[3] + j / kKeys]} * in.k_page_stride +
-           j % kKeys * in.k_token_stride;
+    return static_cast<const T*>(p.k) +
+           std::int64_t{p.kv_indices[t[3] + j / kKeys]} * p.k_page_stride +
+           j % kKeys * p.k_token_stride;
   };
   for (int j = threadIdx.x; j < keys; j += blockDim.x) {
     double s = 0;
@@ -237,16 +255,17 @@ bool verify(const Problem& problem, const Cut& cut) {
                              static_cast<int>(shared)),
         "naive");
   function<<<dim3(d.qo_indptr.back(), d.p.heads), 128, shared>>>(
-      l.operands, d_tables.get(), l.params, 1.0 / std::sqrt(192.0), ref_o.get(), ref_lse.get());
+      d_tables.get(), l.params, 1.0 / std::sqrt(192.0), ref_o.get(), ref_lse.get());
   check(cudaDeviceSynchronize(), "naive");
   const auto want_o = ref_o.download();
   const auto want_lse = ref_lse.download();
   bool good = true;
+  const auto encode = encoder();
   std::vector<std::uint16_t> first;
   for (int round = 0; round < 3; ++round) {
     d.o.fill_bytes(0xff);
     d.lse.fill_bytes(0xff);
-    expect_ok(launch(*l.instance, encoder(), l.grid, l.operands, l.params, nullptr), problem.name);
+    start(l, encode, nullptr);
     check(cudaDeviceSynchronize(), problem.name);
     const auto got_o = d.o.download();
     const auto got_lse = d.lse.download();
@@ -266,9 +285,9 @@ bool verify(const Problem& problem, const Cut& cut) {
     if (round == 0) first = got_o;
     const bool same = first == got_o;
     if (relative < 8e-3 && lse_error < 2e-3 && same) continue;
-    std::printf("WRONG %s (item %d, least %d, workers %d) round %d: o %.2e lse %.2e%s\n",
-                problem.name, cut.item_tiles, cut.least_tiles, cut.workers, round, relative,
-                lse_error, same ? "" : " bits differ");
+    std::printf("WRONG %s (%s, item %d, least %d, workers %d) round %d: o %.2e lse %.2e%s\n",
+                problem.name, cut.gather ? "gather" : "hopper", cut.item_tiles, cut.least_tiles,
+                cut.workers, round, relative, lse_error, same ? "" : " bits differ");
     good = false;
   }
   return good;
@@ -290,7 +309,8 @@ int verify_all() {
   int wrong = 0;
   int total = 0;
   for (const Problem& p : problems)
-    for (const Cut& cut : {Cut{}, Cut{.item_tiles = 1, .least_tiles = 1}, Cut{.workers = 5}}) {
+    for (const Cut& cut : {Cut{}, Cut{.item_tiles = 1, .least_tiles = 1}, Cut{.workers = 5},
+                           Cut{.gather = true}, Cut{.workers = 5, .gather = true}}) {
       ++total;
       wrong += verify(p, cut) ? 0 : 1;
     }
@@ -317,9 +337,7 @@ void time_one(const Target& target, const Cut& cut) {
   Data d(target.problem, false);
   Launchable l = prepare(d, cut);
   const auto encode = encoder();
-  const auto run = [&](cudaStream_t stream) {
-    expect_ok(launch(*l.instance, encode, l.grid, l.operands, l.params, stream), "launch");
-  };
+  const auto run = [&](cudaStream_t stream) { start(l, encode, stream); };
   double pairs = 0;
   double bytes = 2.0 * (d.q.size() + d.o.size());
   for (std::size_t i = 0; i < d.p.qo.size(); ++i) {
@@ -331,11 +349,12 @@ void time_one(const Target& target, const Cut& cut) {
   const double dirty = time_cold(run, Flush::dirty);
   const double graph = time_graph(run);
   std::printf(
-      "%-24s item %d least %d: clean %8.1f us, dirty %8.1f, graph %8.1f | %6.1f TFLOP/s (%4.1f %% "
+      "%-24s %s item %d least %d: clean %8.1f us, dirty %8.1f, graph %8.1f | %6.1f TFLOP/s (%4.1f "
+      "%% "
       "of 989), %6.0f GB/s (%4.1f %% of 4800) | goal %g %s\n",
-      d.p.name, cut.item_tiles, cut.least_tiles, clean * 1e6, dirty * 1e6, graph * 1e6,
-      flops / clean * 1e-12, flops / clean / 989e12 * 100, bytes / clean * 1e-9,
-      bytes / clean / 4800e9 * 100, target.goal,
+      d.p.name, cut.gather ? "gather" : "hopper", cut.item_tiles, cut.least_tiles, clean * 1e6,
+      dirty * 1e6, graph * 1e6, flops / clean * 1e-12, flops / clean / 989e12 * 100,
+      bytes / clean * 1e-9, bytes / clean / 4800e9 * 100, target.goal,
       target.flops        ? "TFLOP/s"
       : target.goal > 100 ? "GB/s"
                           : "us");
@@ -352,7 +371,8 @@ int main(int argc, char** argv) {
     const std::string word = argv[i];
     if (word == "verify") wrong += verify_all();
     if (word == "time")
-      for (const Target& t : targets()) time_one(t, {});
+      for (const Target& t : targets())
+        for (bool gather : {false, true}) time_one(t, {.gather = gather});
     if (word == "sweep")
       for (const Target& t : targets())
         for (int item : {1, 2, 3, 5, 8})

@@ -23,7 +23,7 @@ struct LatentItem {
   std::int32_t tile_begin = 0;
   std::int32_t tile_end = 0;
   std::int32_t place = -1;      ///< where the part is kept; -1 = this is the whole strip
-  std::int32_t first_page = 0;  ///< kv_indices[entry_begin + tile_begin]
+  std::int32_t first_page = 0;  ///< kv_indices[entry_begin + tile_begin], where a page is a tile
   std::int32_t reserved[2] = {0, 0};
 };
 static_assert(sizeof(LatentItem) == 48, "three vector loads");

@@ -157,7 +157,9 @@ void list_latent_work(const BatchView& batch, const LatentRules& rules, const La
           item.tile_end = to;
           item.place = to - from < tiles ? list.places++ : -1;
           item.first_page =
-              from < to ? batch.kv_indices[static_cast<std::size_t>(item.entry_begin + from)] : 0;
+              from < to && batch.page_size == rules.tile
+                  ? batch.kv_indices[static_cast<std::size_t>(item.entry_begin + from)]
+                  : 0;
           list.items.push_back(item);
           ++list.group_begin[static_cast<std::size_t>(group) + 1];
         });

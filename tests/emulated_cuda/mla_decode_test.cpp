@@ -1,8 +1,6 @@
-// The Hopper latent kernels, block by block on the emulated machine, held against double precision:
+// The latent kernels, block by block on the emulated machine, held against double precision:
 // awkward lengths, heads and query tokens, pages in any order, NaN in every byte that must not be
 // read, cuts by any number of thread blocks.
-#include "kernels/mla_decode/sm90/launch.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,11 +16,13 @@
 #include <attune/batch.hpp>
 
 #include "base/math.hpp"
+#include "kernels/mla_decode/sm80/launch.hpp"
+#include "kernels/mla_decode/sm90/launch.hpp"
 #include "kernels/tensor_map/tensor_map.hpp"
 #include "machine.hpp"
 #include "plan/latent_work.hpp"
 
-namespace attune::kernels::mla_decode::sm90 {
+namespace attune::kernels::mla_decode {
 namespace {
 
 float from_bf16(std::uint16_t bits) {
@@ -45,6 +45,7 @@ struct Problem {
   std::vector<std::int32_t> kv;
   int workers = 4;
   bool causal = true;
+  std::int32_t page_size = 0;  ///< 0: the Hopper kernel and its pages of 64; else the gathering one
 };
 
 struct Result {
@@ -57,19 +58,20 @@ struct Result {
 /// than its columns, so that strides are not what dense tensors have.
 class Case {
  public:
-  explicit Case(const Problem& problem) : p_(problem) {
+  explicit Case(const Problem& problem)
+      : p_(problem), page_size_(problem.page_size == 0 ? sm90::kKeys : problem.page_size) {
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     for (std::size_t i = 0; i < p_.qo.size(); ++i) {
       qo_indptr_.push_back(qo_indptr_.back() + p_.qo[i]);
-      const std::int32_t pages = base::ceil_div(p_.kv[i], kKeys);
+      const std::int32_t pages = base::ceil_div(p_.kv[i], page_size_);
       kv_indptr_.push_back(kv_indptr_.back() + pages);
-      last_.push_back(pages == 0 ? 0 : p_.kv[i] - (pages - 1) * kKeys);
+      last_.push_back(pages == 0 ? 0 : p_.kv[i] - (pages - 1) * page_size_);
     }
     for (std::int32_t n = 0; n < kv_indptr_.back(); ++n) indices_.push_back(2 * n + 1);
     std::shuffle(indices_.begin(), indices_.end(), random);
     num_pages_ = 2 * kv_indptr_.back() + 2;
-    cache_.assign(static_cast<std::size_t>(num_pages_ * kKeys * kDimQk), kNan);
+    cache_.assign(static_cast<std::size_t>(num_pages_ * page_size_ * kDimQk), kNan);
     for (std::size_t i = 0; i < p_.kv.size(); ++i)
       for (std::int32_t j = 0; j < p_.kv[i]; ++j)
         for (int d = 0; d < kDimQk; ++d) *key(i, j, d) = to_bf16(normal(random));
@@ -82,13 +84,17 @@ class Case {
   Result run(emulated::Rules rules) {
     emulated::rules() = rules;
     BatchView batch{.form = BatchForm::extend,
-                    .page_size = kKeys,
+                    .page_size = page_size_,
                     .qo_indptr = qo_indptr_,
                     .kv_indptr = kv_indptr_,
                     .kv_indices = indices_,
                     .kv_last_page_len = last_};
+    const bool gather = p_.page_size > 0;
+    const sm80::Instance gathering = sm80::instance_of(DType::bf16, p_.heads, 227 * 1024);
     const plan::LatentRules latent{.num_heads = p_.heads,
                                    .causal = p_.causal,
+                                   .rows = gather ? gathering.rows : sm90::kRows,
+                                   .tile = gather ? sm80::kKeys : sm90::kKeys,
                                    .workers = p_.workers,
                                    .item_tiles = 1,
                                    .least_tiles = 1};
@@ -97,7 +103,7 @@ class Case {
     plan::list_latent_work(batch, latent, shape, list);
     const attention::LatentWork work{.num_items = static_cast<std::int32_t>(list.items.size()),
                                      .num_merges = static_cast<std::int32_t>(list.merges.size())};
-    const std::size_t blocks = static_cast<std::size_t>(list.places * shape.lanes * kRows);
+    const std::size_t blocks = static_cast<std::size_t>(list.places * shape.lanes * latent.rows);
     const float nan = std::numeric_limits<float>::quiet_NaN();
     std::vector<float> partial_o(blocks * kDimVo + 1, nan);
     std::vector<float> partial_maximum(blocks + 1, nan);
@@ -105,7 +111,15 @@ class Case {
     Result result{.o = std::vector<std::uint16_t>(rows() * kDimVo + 8, kNan),
                   .lse = std::vector<float>(rows() + 1, nan),
                   .merges = work.num_merges};
-    const Params params{.o = result.o.data(),
+    const Params params{.q = q_.data(),
+                        .q_tokens = static_cast<std::int64_t>(tokens()),
+                        .q_token_stride = std::int64_t{p_.heads} * kQueryStride,
+                        .q_head_stride = kQueryStride,
+                        .k = cache_.data(),
+                        .num_pages = num_pages_,
+                        .k_page_stride = std::int64_t{page_size_} * kDimQk,
+                        .k_token_stride = kDimQk,
+                        .o = result.o.data(),
                         .o_token_stride = std::int64_t{p_.heads} * kDimVo,
                         .o_head_stride = kDimVo,
                         .lse = result.lse.data(),
@@ -121,28 +135,26 @@ class Case {
                         .partial_sum = partial_sum.data(),
                         .lanes = shape.lanes,
                         .num_heads = p_.heads,
+                        .block_rows = latent.rows,
                         .heads_per_block = shape.heads_per_block,
                         .tokens_per_block = shape.tokens_per_block,
                         .head_blocks = shape.head_blocks,
+                        .page_size = page_size_,
                         .causal = p_.causal ? 1 : 0,
                         .scale_log2 = kScale * 1.44269504f,
                         .v_scale = kValueScale};
-    const Instance* instance = find(DType::bf16);
-    EXPECT_TRUE(prepare(*instance).ok());
-    const auto encoder = tensor_map::encoder();
-    EXPECT_TRUE(encoder.ok());
-    const Status status =
-        launch(*instance, *encoder,
-               {.blocks = plan::latent_groups(latent, shape) * shape.lanes, .merge_blocks = 3},
-               {.q = q_.data(),
-                .q_tokens = static_cast<std::int64_t>(tokens()),
-                .q_token_stride = std::int64_t{p_.heads} * kQueryStride,
-                .q_head_stride = kQueryStride,
-                .k = cache_.data(),
-                .num_pages = num_pages_,
-                .k_page_stride = std::int64_t{kKeys} * kDimQk,
-                .k_token_stride = kDimQk},
-               params, nullptr);
+    const Grid grid{.blocks = plan::latent_groups(latent, shape) * shape.lanes, .merge_blocks = 3};
+    Status status;
+    if (gather) {
+      EXPECT_TRUE(sm80::prepare(gathering).ok());
+      status = sm80::launch(gathering, grid, params, false, nullptr);
+    } else {
+      const sm90::Instance hopper = sm90::instance_of(DType::bf16);
+      EXPECT_TRUE(sm90::prepare(hopper).ok());
+      const auto encoder = tensor_map::encoder();
+      EXPECT_TRUE(encoder.ok());
+      status = sm90::launch(hopper, *encoder, grid, params, nullptr);
+    }
     EXPECT_TRUE(status.ok()) << status.text();
     for (std::size_t i = rows() * kDimVo; i < result.o.size(); ++i) EXPECT_EQ(result.o[i], kNan);
     EXPECT_TRUE(std::isnan(result.lse.back()));
@@ -205,14 +217,17 @@ class Case {
   [[nodiscard]] std::size_t tokens() const { return static_cast<std::size_t>(qo_indptr_.back()); }
   [[nodiscard]] std::size_t rows() const { return tokens() * static_cast<std::size_t>(p_.heads); }
   [[nodiscard]] const std::uint16_t* key(std::size_t request, std::int32_t j, int d) const {
-    const std::int32_t page = indices_[static_cast<std::size_t>(kv_indptr_[request] + j / kKeys)];
-    return &cache_[static_cast<std::size_t>((std::int64_t{page} * kKeys + j % kKeys) * kDimQk + d)];
+    const std::int32_t page =
+        indices_[static_cast<std::size_t>(kv_indptr_[request] + j / page_size_)];
+    return &cache_[static_cast<std::size_t>(
+        (std::int64_t{page} * page_size_ + j % page_size_) * kDimQk + d)];
   }
   [[nodiscard]] std::uint16_t* key(std::size_t request, std::int32_t j, int d) {
     return const_cast<std::uint16_t*>(std::as_const(*this).key(request, j, d));
   }
 
   Problem p_;
+  std::int32_t page_size_;
   std::vector<std::int32_t> qo_indptr_{0};
   std::vector<std::int32_t> kv_indptr_{0};
   std::vector<std::int32_t> indices_;
@@ -223,7 +238,7 @@ class Case {
 };
 
 std::vector<Problem> problems() {
-  return {
+  std::vector<Problem> all{
       {.name = "one head block", .heads = 64, .qo = {1}, .kv = {64}, .workers = 1},
       {.name = "lengths",
        .heads = 16,
@@ -245,6 +260,15 @@ std::vector<Problem> problems() {
       {.name = "mixed", .heads = 20, .qo = {9, 1, 0, 2}, .kv = {70, 130, 64, 64}, .workers = 3},
       {.name = "not causal", .heads = 96, .qo = {3}, .kv = {130}, .workers = 2, .causal = false},
   };
+  // The same with the gathering kernel, every problem with pages of another size.
+  const std::size_t count = all.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    Problem p = all[i];
+    p.name += " gathered";
+    p.page_size = std::vector<std::int32_t>{1, 16, 24, 64}[i % 4];
+    all.push_back(p);
+  }
+  return all;
 }
 
 class MlaDecode : public testing::TestWithParam<std::size_t> {};
@@ -268,14 +292,16 @@ INSTANTIATE_TEST_SUITE_P(Shapes, MlaDecode, testing::Range(std::size_t{0}, probl
 
 TEST(MlaDecode, AnyCutGivesTheSameRows) {
   Problem p{.name = "any cut", .heads = 16, .qo = {1, 2}, .kv = {450, 330}};
-  for (int workers : {1, 2, 3, 7, 16}) {
-    p.workers = workers;
-    Case one(p);
-    const Result result = one.run({.delivery = emulated::Delivery::early, .seed = 0});
-    EXPECT_EQ(result.merges > 0, workers > 2);
-    one.check(result);
-  }
+  for (std::int32_t page_size : {0, 3})
+    for (int workers : {1, 2, 3, 7, 16}) {
+      p.page_size = page_size;
+      p.workers = workers;
+      Case one(p);
+      const Result result = one.run({.delivery = emulated::Delivery::early, .seed = 0});
+      EXPECT_TRUE(workers <= 2 || result.merges > 0);
+      one.check(result);
+    }
 }
 
 }  // namespace
-}  // namespace attune::kernels::mla_decode::sm90
+}  // namespace attune::kernels::mla_decode

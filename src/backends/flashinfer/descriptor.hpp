@@ -13,6 +13,10 @@ inline constexpr FeatureSet kFeatures =
     Feature::draft_extend | Feature::tree_verify | Feature::unequal_head_dims |
     Feature::cuda_graph | Feature::deterministic | Feature::chunked_prefix;
 
+inline constexpr FeatureSet kLatentFeatures =
+    Feature::lse | Feature::kv_scales | Feature::mixed_batch | Feature::target_verify |
+    Feature::draft_extend | Feature::cuda_graph | Feature::deterministic | Feature::chunked_prefix;
+
 inline constexpr FixedList<HeadDims, 12> kHeadDims{{64, 64},   {80, 80},   {96, 96},  {128, 128},
                                                    {192, 128}, {192, 192}, {256, 256}};
 
@@ -59,6 +63,26 @@ inline constexpr BackendDescriptor kDescriptor{
                       .max_head_dim = 256,
                       .kv_layouts = {KvLayout::nhd, KvLayout::hnd},
                       .features = kFeatures},
+                     {.device = DeviceKind::cuda,
+                      .status = BackendStatus::unproven,
+                      .sm = {{80, 121}},
+                      .variants = {Variant::mla},
+                      .phases = {Phase::prefill, Phase::decode},
+                      .q_dtypes = {DType::bf16},
+                      .kv_dtypes = {DType::bf16},
+                      .head_dims = {{576, 512}},
+                      .kv_layouts = {KvLayout::mla_latent},
+                      .features = kLatentFeatures},
+                     {.device = DeviceKind::cuda,
+                      .status = BackendStatus::unproven,
+                      .sm = {{80, 121}},
+                      .variants = {Variant::mla},
+                      .phases = {Phase::prefill, Phase::decode},
+                      .q_dtypes = {DType::f16},
+                      .kv_dtypes = {DType::f16},
+                      .head_dims = {{576, 512}},
+                      .kv_layouts = {KvLayout::mla_latent},
+                      .features = kLatentFeatures},
                      {.device = DeviceKind::cuda,
                       .sm = {{80, 121}},
                       .variants = {Variant::mla},

@@ -16,7 +16,7 @@ namespace attune::backends::shared {
 struct LatentWants {
   std::string_view backend;
   std::int32_t page_size = 0;
-  std::string_view otherwise;  ///< who takes other pages
+  std::string_view otherwise{};  ///< who takes other pages
 };
 
 [[nodiscard]] inline Status check_latent_context(const BackendContext& context,

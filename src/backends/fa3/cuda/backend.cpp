@@ -1,8 +1,8 @@
 #include "backends/fa3/cuda/backend.hpp"
 
 #include "backends/fa3/descriptor.hpp"
-#include "backends/shared/cuda/hopper_latent.hpp"
 #include "backends/shared/cuda/hopper_prefill.hpp"
+#include "backends/shared/cuda/latent.hpp"
 
 namespace attune::backends::fa3 {
 

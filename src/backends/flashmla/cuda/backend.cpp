@@ -1,7 +1,7 @@
 #include "backends/flashmla/cuda/backend.hpp"
 
 #include "backends/flashmla/descriptor.hpp"
-#include "backends/shared/cuda/hopper_latent.hpp"
+#include "backends/shared/cuda/latent.hpp"
 
 namespace attune::backends::flashmla {
 

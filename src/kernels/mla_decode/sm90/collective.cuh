@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/mla_decode/rows.cuh"
 #include "kernels/mla_decode/sm90/config.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/tma.cuh"
@@ -15,10 +16,6 @@
 #include "kernels/ptx/wgmma.cuh"
 
 namespace attune::kernels::mla_decode::sm90 {
-
-inline constexpr float kLog2E = 1.44269504f;
-inline constexpr float kLn2 = 0.69314718f;
-inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 /// A descriptor's step over one panel, and over 16 elements of a row or 16 rows.
 inline constexpr std::uint64_t kPanelStep = kPanel * 2 >> 4;
@@ -30,7 +27,6 @@ using Output = float[kDimVo / 2 / 2];  ///< one half of the columns
 using Probabilities = std::uint32_t[kKeys / 16][4];
 using RopeQuery = std::uint32_t[4][4];
 
-__device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
 __device__ __forceinline__ int warp_of_group() { return static_cast<int>(threadIdx.x % 128 / 32); }
 
 /// The rope columns of this warp's 16 query rows, as A operands.
@@ -91,28 +87,6 @@ struct Rows {
   int keys_of_all;  ///< … to every row of the block
 };
 
-__device__ __forceinline__ int visible_keys(const Params& params, const attention::LatentItem& item,
-                                            int token) {
-  return params.causal != 0 ? min(item.kv_len, item.kv_len - item.qo_len + token + 1) : item.kv_len;
-}
-
-struct RowPlace {
-  int token;
-  int head;
-  bool exists;
-};
-
-__device__ __forceinline__ RowPlace place_of(const Params& params, int block, int row, int qo_len) {
-  const int token_in_block = row / params.heads_per_block;
-  RowPlace place;
-  place.token = block / params.head_blocks * params.tokens_per_block + token_in_block;
-  place.head = block % params.head_blocks * params.heads_per_block + row -
-               token_in_block * params.heads_per_block;
-  place.exists = token_in_block < params.tokens_per_block && place.token < qo_len &&
-                 place.head < params.num_heads;
-  return place;
-}
-
 __device__ __forceinline__ Rows rows_of(const Params& params, const attention::LatentItem& item,
                                         int block) {
   Rows rows;
@@ -151,10 +125,6 @@ struct RowState {
   float maximum[2] = {-INFINITY, -INFINITY};  ///< times scale, base 2
   float sum[2] = {0.0f, 0.0f};  ///< this thread's columns of the tiles this warpgroup worked on
 };
-
-__device__ __forceinline__ float finite(float maximum) {
-  return maximum == -INFINITY ? 0.0f : maximum;
-}
 
 /// Moves the maximum; `factor` is what everything summed so far must be multiplied with. Returns
 /// whether any row of the warp has a factor other than 1.

@@ -3,7 +3,8 @@
 
 #include <cstdint>
 
-#include "kernels/mla_decode/sm90/params.hpp"
+#include "kernels/mla_decode/params.hpp"
+#include "kernels/mla_decode/sm90/policy.hpp"
 #include "kernels/ptx/mbarrier.cuh"
 
 namespace attune::kernels::mla_decode::sm90 {

@@ -19,19 +19,6 @@
 
 namespace attune::kernels::mla_decode::sm90 {
 
-/// Items of this thread block's group, and its lane in it.
-struct Share {
-  int lane;
-  int begin;
-  int end;
-};
-
-__device__ __forceinline__ Share share_of(const Params& params) {
-  const int group = static_cast<int>(blockIdx.x) / params.lanes;
-  return {static_cast<int>(blockIdx.x) - group * params.lanes, params.group_begin[group],
-          params.group_begin[group + 1]};
-}
-
 /// One thread feeds both rings. Pieces are asked for in the order in which their room is returned.
 template <class Element>
 __device__ void produce(Shared<Element>& shared, const Params& params, const CUtensorMap& q_map,

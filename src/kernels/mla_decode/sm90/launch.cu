@@ -5,18 +5,11 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include "kernels/mla_decode/sm80/launch.hpp"
 #include "kernels/mla_decode/sm90/kernel.cuh"
-#include "kernels/mla_decode/sm90/merge.cuh"
 
 namespace attune::kernels::mla_decode::sm90 {
 namespace {
-
-template <class Element>
-Instance instance_of(DType dtype) {
-  return {.dtype = dtype,
-          .decode = ptx::kernel_handle(&mla_decode<Element>),
-          .merge = ptx::kernel_handle(&mla_merge<Element>)};
-}
 
 constexpr int kSharedBytes = sizeof(Shared<__nv_bfloat16>);
 static_assert(sizeof(Shared<__half>) == kSharedBytes);
@@ -27,72 +20,55 @@ Status failed(cudaError_t error, const Instance& instance) {
                                         ")"};
 }
 
-/// Starts while the kernel before it in the stream ends.
-cudaError_t start(const void* kernel, int blocks, int threads, int shared_bytes,
-                  cudaStream_t stream, void** arguments) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
-  config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  return cudaLaunchKernelExC(&config, kernel, arguments);
-}
-
 }  // namespace
 
-const Instance* find(DType dtype) {
-  static const Instance kInstances[] = {instance_of<__nv_bfloat16>(DType::bf16),
-                                        instance_of<__half>(DType::f16)};
-  for (const Instance& instance : kInstances)
-    if (instance.dtype == dtype) return &instance;
-  return nullptr;
+Instance instance_of(DType dtype) {
+  return {.dtype = dtype,
+          .kernel = dtype == DType::f16 ? ptx::kernel_handle(&mla_decode<__half>)
+                                        : ptx::kernel_handle(&mla_decode<__nv_bfloat16>)};
 }
 
 Status prepare(const Instance& instance) {
   const cudaError_t error = cudaFuncSetAttribute(
-      instance.decode, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
+      instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
   if (error == cudaSuccess) return {};
   (void)cudaGetLastError();
   return failed(error, instance);
 }
 
 Status launch(const Instance& instance, tensor_map::Encoder encoder, Grid grid,
-              const Operands& operands, const Params& params, cudaStream_t stream) {
+              const Params& params, cudaStream_t stream) {
   CUtensorMap q_map{};
   CUtensorMap k_map{};
   if (Status s = tensor_map::encode(encoder, q_map,
                                     {.name = "q",
                                      .dtype = instance.dtype,
-                                     .base = operands.q,
+                                     .base = params.q,
                                      .rank = 3,
-                                     .dims = {kDimQk, params.num_heads, operands.q_tokens},
-                                     .strides = {operands.q_head_stride, operands.q_token_stride},
+                                     .dims = {kDimQk, params.num_heads, params.q_tokens},
+                                     .strides = {params.q_head_stride, params.q_token_stride},
                                      .box = {64, params.heads_per_block, params.tokens_per_block}});
       !s.ok())
     return s;
   if (Status s = tensor_map::encode(encoder, k_map,
                                     {.name = "the latent cache",
                                      .dtype = instance.dtype,
-                                     .base = operands.k,
+                                     .base = params.k,
                                      .rank = 3,
-                                     .dims = {kDimQk, kKeys, operands.num_pages},
-                                     .strides = {operands.k_token_stride, operands.k_page_stride},
+                                     .dims = {kDimQk, kKeys, params.num_pages},
+                                     .strides = {params.k_token_stride, params.k_page_stride},
                                      .box = {64, kKeys, 1}});
       !s.ok())
     return s;
   Params copy = params;
-  void* decode_arguments[] = {&q_map, &k_map, &copy};
-  cudaError_t error =
-      start(instance.decode, grid.blocks, kThreads, kSharedBytes, stream, decode_arguments);
-  if (error == cudaSuccess) {
-    void* merge_arguments[] = {&copy};
-    error = start(instance.merge, grid.merge_blocks, kMergeThreads, 0, stream, merge_arguments);
-  }
+  void* arguments[] = {&q_map, &k_map, &copy};
+  cudaError_t error = sm80::start({.kernel = instance.kernel,
+                                   .blocks = grid.blocks,
+                                   .threads = kThreads,
+                                   .shared_bytes = kSharedBytes},
+                                  arguments, true, stream);
+  if (error == cudaSuccess)
+    error = sm80::start_merge(instance.dtype, grid.merge_blocks, params, true, stream);
   if (error == cudaSuccess) return {};
   (void)cudaGetLastError();
   return failed(error, instance);

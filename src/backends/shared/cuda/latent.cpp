@@ -1,8 +1,9 @@
-#include "backends/shared/cuda/hopper_latent.hpp"
+#include "backends/shared/cuda/latent.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -11,11 +12,13 @@
 #include <attune/validate.hpp>
 
 #include "attention/lse.hpp"
+#include "backends/shared/alignment.hpp"
 #include "backends/shared/latent_checks.hpp"
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
 #include "device/cuda/status.hpp"
 #include "kernels/append_kv/sm80/launch.hpp"
+#include "kernels/mla_decode/sm80/launch.hpp"
 #include "kernels/mla_decode/sm90/launch.hpp"
 #include "plan/latent_work.hpp"
 #include "plan/workspace.hpp"
@@ -23,7 +26,7 @@
 namespace attune::backends::shared {
 namespace {
 
-namespace sm90 = kernels::mla_decode::sm90;
+namespace mla = kernels::mla_decode;
 namespace append = kernels::append_kv::sm80;
 using device::cuda::native;
 using device::cuda::status_of;
@@ -32,9 +35,9 @@ using device::cuda::status_of;
 constexpr int kMergeBlocksPerSm = 16;
 
 struct Setup {
-  const sm90::Instance* kernels = nullptr;
-  kernels::tensor_map::Encoder encoder = nullptr;
+  std::function<Status(const mla::Grid&, const mla::Params&, cudaStream_t)> launch;
   plan::LatentRules rules;
+  int merge_blocks = 0;
 };
 
 /// Places of a workspace, counted and handed out by the same lines. From `work` on it is a copy of
@@ -53,8 +56,8 @@ struct Parts {
 Parts lay_out(plan::WorkspaceCutter& cut, const plan::LatentRules& rules,
               const plan::LatentLimits& limits, std::int64_t kv_entries) {
   Parts parts;
-  const std::int64_t rows = limits.part_blocks * sm90::kRows;
-  parts.partial_o = cut.take<float>(rows * sm90::kDimVo);
+  const std::int64_t rows = limits.part_blocks * rules.rows;
+  parts.partial_o = cut.take<float>(rows * mla::kDimVo);
   parts.partial_maximum = cut.take<float>(rows);
   parts.partial_sum = cut.take<float>(rows);
   parts.work = cut.take<attention::LatentWork>(1);
@@ -75,10 +78,10 @@ struct LatentPlan final : Plan {
   std::vector<std::byte> image;
 };
 
-class HopperLatent final : public Backend {
+class LatentBackend final : public Backend {
  public:
-  HopperLatent(const BackendContext& context, const BackendDescriptor& descriptor, Setup setup)
-      : context_(context), descriptor_(descriptor), setup_(setup) {
+  LatentBackend(const BackendContext& context, const BackendDescriptor& descriptor, Setup setup)
+      : context_(context), descriptor_(descriptor), setup_(std::move(setup)) {
     context_.executor = nullptr;
   }
 
@@ -99,20 +102,20 @@ class HopperLatent final : public Backend {
   Setup setup_;
 };
 
-WorkspaceSize HopperLatent::workspace_size(const BatchBounds& bounds) const {
+WorkspaceSize LatentBackend::workspace_size(const BatchBounds& bounds) const {
   plan::WorkspaceCutter count;
   lay_out(count, setup_.rules, plan::latent_limits(setup_.rules, bounds.max_qo_tokens),
           bounds.max_kv_entries);
   return {.device_bytes = count.bytes()};
 }
 
-Result<attention::BatchFacts> HopperLatent::facts_of(const BatchView& batch) const {
+Result<attention::BatchFacts> LatentBackend::facts_of(const BatchView& batch) const {
   if (batch.source != KvSource::paged && batch.batch_size() > 0)
     return unsupported(base::join(descriptor_.name, " reads latents from pages only"));
   return attention::validate_batch(batch, context_.spec, context_.page_size);
 }
 
-Status HopperLatent::fill(LatentPlan& plan, const BatchView& batch, Stream stream) const {
+Status LatentBackend::fill(LatentPlan& plan, const BatchView& batch, Stream stream) const {
   plan::list_latent_work(batch, setup_.rules, plan.shape, plan.list);
   const plan::LatentList& list = plan.list;
   const auto num_items = static_cast<std::int64_t>(list.items.size());
@@ -149,8 +152,8 @@ Status HopperLatent::fill(LatentPlan& plan, const BatchView& batch, Stream strea
   return status_of(error, base::join(descriptor_.name, ": copying a plan to the device"));
 }
 
-Result<PlanHandle> HopperLatent::plan(const BatchView& batch, const Workspace& workspace,
-                                      Stream stream) {
+Result<PlanHandle> LatentBackend::plan(const BatchView& batch, const Workspace& workspace,
+                                       Stream stream) {
   auto facts = facts_of(batch);
   if (!facts.ok()) return facts.status();
   const BatchBounds bounds = attention::bounds_of(batch);
@@ -174,7 +177,7 @@ Result<PlanHandle> HopperLatent::plan(const BatchView& batch, const Workspace& w
   return PlanHandle(std::move(made));
 }
 
-Status HopperLatent::refresh(Plan& plan, const BatchView& batch, Stream stream) {
+Status LatentBackend::refresh(Plan& plan, const BatchView& batch, Stream stream) {
   auto& mine = static_cast<LatentPlan&>(plan);
   auto facts = facts_of(batch);
   if (!facts.ok()) return facts.status();
@@ -188,7 +191,7 @@ Status HopperLatent::refresh(Plan& plan, const BatchView& batch, Stream stream) 
   return {};
 }
 
-Status HopperLatent::append_kv(const LayerCall& call, Stream stream) {
+Status LatentBackend::append_kv(const LayerCall& call, Stream stream) {
   const AttentionSpec& spec = context_.spec;
   if (Status s = attention::validate_append(call, spec, context_.page_size, context_.kv_layout);
       !s.ok())
@@ -213,7 +216,7 @@ Status HopperLatent::append_kv(const LayerCall& call, Stream stream) {
                         native(stream));
 }
 
-Status HopperLatent::run(const Plan& plan, const LayerCall& call, Stream stream) {
+Status LatentBackend::run(const Plan& plan, const LayerCall& call, Stream stream) {
   const auto& mine = static_cast<const LatentPlan&>(plan);
   const AttentionSpec& spec = context_.spec;
   if (Status s =
@@ -224,24 +227,21 @@ Status HopperLatent::run(const Plan& plan, const LayerCall& call, Stream stream)
     return invalid_argument(
         base::join(descriptor_.name, " wants a positive q_scale, have ", call.q_scale));
   if (mine.facts.num_qo_tokens == 0) return {};
+  if (Status s = check_alignment("q", call.q); !s.ok()) return s;
+  if (Status s = check_alignment("o", call.o); !s.ok()) return s;
+  if (Status s = check_alignment("the latent cache", call.k_cache); !s.ok()) return s;
+  // Without any page none is fetched, but the copy engine needs an address.
   const bool keyless = !call.k_cache.defined();
-  sm90::Operands operands{.q = call.q.data,
-                          .q_tokens = mine.facts.num_qo_tokens,
-                          .q_token_stride = call.q.stride[0],
-                          .q_head_stride = call.q.stride[1]};
-  if (keyless) {
-    // No page is fetched, but the copy engine needs an address.
-    operands.k = call.q.data;
-    operands.num_pages = 1;
-    operands.k_page_stride = std::int64_t{sm90::kKeys} * sm90::kDimQk;
-    operands.k_token_stride = sm90::kDimQk;
-  } else {
-    operands.k = call.k_cache.data;
-    operands.num_pages = call.k_cache.shape[0];
-    operands.k_page_stride = call.k_cache.stride[0];
-    operands.k_token_stride = call.k_cache.stride[1];
-  }
-  sm90::Params p;
+  mla::Params p;
+  p.q = call.q.data;
+  p.q_tokens = mine.facts.num_qo_tokens;
+  p.q_token_stride = call.q.stride[0];
+  p.q_head_stride = call.q.stride[1];
+  p.k = keyless ? call.q.data : call.k_cache.data;
+  p.num_pages = keyless ? 1 : call.k_cache.shape[0];
+  p.k_page_stride =
+      keyless ? std::int64_t{context_.page_size} * mla::kDimQk : call.k_cache.stride[0];
+  p.k_token_stride = keyless ? mla::kDimQk : call.k_cache.stride[1];
   p.o = call.o.data;
   p.o_token_stride = call.o.stride[0];
   p.o_head_stride = call.o.stride[1];
@@ -260,6 +260,8 @@ Status HopperLatent::run(const Plan& plan, const LayerCall& call, Stream stream)
   p.partial_sum = mine.parts.partial_sum;
   p.lanes = mine.shape.lanes;
   p.num_heads = spec.num_qo_heads;
+  p.block_rows = setup_.rules.rows;
+  p.page_size = context_.page_size;
   p.heads_per_block = mine.shape.heads_per_block;
   p.tokens_per_block = mine.shape.tokens_per_block;
   p.head_blocks = mine.shape.head_blocks;
@@ -267,42 +269,82 @@ Status HopperLatent::run(const Plan& plan, const LayerCall& call, Stream stream)
   p.scale_log2 =
       spec.sm_scale * call.q_scale * call.k_scale * static_cast<float>(attention::kLog2E);
   p.v_scale = call.v_scale;
-  const sm90::Grid grid{.blocks = plan::latent_groups(setup_.rules, mine.shape) * mine.shape.lanes,
-                        .merge_blocks = kMergeBlocksPerSm * setup_.rules.workers};
-  return sm90::launch(*setup_.kernels, setup_.encoder, grid, operands, p, native(stream));
+  return setup_.launch({.blocks = plan::latent_groups(setup_.rules, mine.shape) * mine.shape.lanes,
+                        .merge_blocks = setup_.merge_blocks},
+                       p, native(stream));
+}
+
+/// The card, current, or why not.
+Result<device::cuda::CardFacts> enter_card(const BackendContext& context) {
+  const auto card = device::cuda::card_facts(context.device.index);
+  if (!card.ok()) return card.status();
+  if (cudaError_t error = cudaSetDevice(context.device.index); error != cudaSuccess) {
+    (void)cudaGetLastError();
+    return status_of(error, "cudaSetDevice");
+  }
+  return card;
+}
+
+plan::LatentRules rules_of(const AttentionSpec& spec, int rows, int tile, int workers) {
+  return {.num_heads = spec.num_qo_heads,
+          .causal = spec.causal,
+          .rows = rows,
+          .tile = tile,
+          .workers = workers};
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_hopper_latent(const BackendContext& context,
                                                     const BackendDescriptor& descriptor) {
-  if (Status s = check_latent_context(context, {.backend = descriptor.name,
-                                                .page_size = sm90::kKeys,
-                                                .otherwise = ": make the cache with that page"});
+  if (Status s = check_latent_context(
+          context, {.backend = descriptor.name,
+                    .page_size = mla::sm90::kKeys,
+                    .otherwise = ": name flashinfer, which reads any, or make pages of that size"});
       !s.ok())
     return s;
-  const auto card = device::cuda::card_facts(context.device.index);
+  const auto card = enter_card(context);
   if (!card.ok()) return card.status();
   if (card->sm != 90)
     return unsupported(base::join(descriptor.name, " wants compute capability 9.0, have ",
                                   card->sm / 10, ".", card->sm % 10));
-  if (cudaError_t error = cudaSetDevice(context.device.index); error != cudaSuccess) {
-    (void)cudaGetLastError();
-    return status_of(error, "cudaSetDevice");
-  }
-  Setup setup;
-  setup.kernels = sm90::find(context.spec.q_dtype);
-  require(setup.kernels != nullptr, "check_latent_context leaves bf16 and fp16");
-  if (Status s = sm90::prepare(*setup.kernels); !s.ok()) return s;
+  const mla::sm90::Instance instance = mla::sm90::instance_of(context.spec.q_dtype);
+  if (Status s = mla::sm90::prepare(instance); !s.ok()) return s;
   const auto encoder = kernels::tensor_map::encoder();
   if (!encoder.ok()) return encoder.status();
-  setup.encoder = *encoder;
-  setup.rules = {.num_heads = context.spec.num_qo_heads,
-                 .causal = context.spec.causal,
-                 .rows = sm90::kRows,
-                 .tile = sm90::kKeys,
-                 .workers = card->num_sms};
-  return std::unique_ptr<Backend>(std::make_unique<HopperLatent>(context, descriptor, setup));
+  Setup setup{.launch =
+                  [instance, encode = *encoder](const mla::Grid& grid, const mla::Params& params,
+                                                cudaStream_t stream) {
+                    return mla::sm90::launch(instance, encode, grid, params, stream);
+                  },
+              .rules = rules_of(context.spec, mla::sm90::kRows, mla::sm90::kKeys, card->num_sms),
+              .merge_blocks = kMergeBlocksPerSm * card->num_sms};
+  return std::unique_ptr<Backend>(
+      std::make_unique<LatentBackend>(context, descriptor, std::move(setup)));
+}
+
+Result<std::unique_ptr<Backend>> make_gather_latent(const BackendContext& context,
+                                                    const BackendDescriptor& descriptor) {
+  if (Status s = check_latent_context(context, {.backend = descriptor.name}); !s.ok()) return s;
+  const auto card = enter_card(context);
+  if (!card.ok()) return card.status();
+  if (card->sm < 80)
+    return unsupported(base::join(descriptor.name, " wants compute capability 8.0 or newer, have ",
+                                  card->sm / 10, ".", card->sm % 10));
+  const mla::sm80::Instance instance = mla::sm80::instance_of(
+      context.spec.q_dtype, context.spec.num_qo_heads, card->shared_bytes_per_block);
+  const auto blocks_per_sm = mla::sm80::prepare(instance);
+  if (!blocks_per_sm.ok()) return blocks_per_sm.status();
+  Setup setup{.launch =
+                  [instance, overlap = card->sm >= 90](
+                      const mla::Grid& grid, const mla::Params& params, cudaStream_t stream) {
+                    return mla::sm80::launch(instance, grid, params, overlap, stream);
+                  },
+              .rules = rules_of(context.spec, instance.rows, mla::sm80::kKeys,
+                                card->num_sms * *blocks_per_sm),
+              .merge_blocks = kMergeBlocksPerSm * card->num_sms};
+  return std::unique_ptr<Backend>(
+      std::make_unique<LatentBackend>(context, descriptor, std::move(setup)));
 }
 
 }  // namespace attune::backends::shared

@@ -1,0 +1,66 @@
+// What the kernels of absorbed latent attention receive (layer kernels): plain structs that the
+// backend fills on the host and the kernels read on the device.
+//
+// Rows of a request are (token, head), in blocks of `block_rows`: a block is `tokens_per_block`
+// neighbouring tokens of `heads_per_block` neighbouring heads; blocks run heads first.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/latent_list.hpp"
+
+namespace attune::kernels::mla_decode {
+
+inline constexpr int kDimQk = 576;
+inline constexpr int kDimVo = 512;
+
+/// Strides count elements.
+struct Params {
+  const void* q = nullptr;  ///< [q_tokens, num_heads, 576]
+  std::int64_t q_tokens = 0;
+  std::int64_t q_token_stride = 0;
+  std::int64_t q_head_stride = 0;
+  const void* k = nullptr;  ///< [num_pages, page_size, 576], of q's type
+  std::int64_t num_pages = 0;
+  std::int64_t k_page_stride = 0;
+  std::int64_t k_token_stride = 0;
+
+  void* o = nullptr;  ///< [q_tokens, num_heads, 512], of q's type
+  std::int64_t o_token_stride = 0;
+  std::int64_t o_head_stride = 0;
+  float* lse = nullptr;  ///< optional, natural log
+  std::int64_t lse_token_stride = 0;
+  std::int64_t lse_head_stride = 0;
+
+  const attention::LatentWork* work = nullptr;
+  const std::int32_t* group_begin = nullptr;  ///< [groups + 1] items of a group of thread blocks
+  const attention::LatentItem* items = nullptr;
+  const attention::LatentMerge* merges = nullptr;  ///< [work->num_merges]
+  const std::int32_t* kv_indices = nullptr;
+
+  /// Unnormalised outputs and (maximum in base 2, sum) of cut strips; place p of lane l is block
+  /// p * lanes + l.
+  float* partial_o = nullptr;        ///< [places * lanes, block_rows, 512]
+  float* partial_maximum = nullptr;  ///< [places * lanes, block_rows]
+  float* partial_sum = nullptr;
+
+  std::int32_t lanes = 1;  ///< thread blocks of a group: each has its own block of rows
+  std::int32_t num_heads = 0;
+  std::int32_t block_rows = 0;
+  std::int32_t heads_per_block = 0;
+  std::int32_t tokens_per_block = 0;
+  std::int32_t head_blocks = 0;
+  std::int32_t page_size = 0;
+  std::int32_t causal = 1;
+
+  float scale_log2 = 0;  ///< of a raw product, positive
+  float v_scale = 1;
+};
+
+/// Thread blocks of a launch.
+struct Grid {
+  int blocks = 0;        ///< groups * lanes
+  int merge_blocks = 0;  ///< as many as fit: they share what is to merge
+};
+
+}  // namespace attune::kernels::mla_decode

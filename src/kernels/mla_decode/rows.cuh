@@ -1,0 +1,59 @@
+// Rows of a block: whose they are, what they see, and the arithmetic of their softmax that all
+// latent kernels share.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/mla_decode/params.hpp"
+
+namespace attune::kernels::mla_decode {
+
+inline constexpr float kLog2E = 1.44269504f;
+inline constexpr float kLn2 = 0.69314718f;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+__device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
+
+struct RowPlace {
+  int token;  ///< of the request
+  int head;
+  bool exists;
+};
+
+__device__ __forceinline__ RowPlace place_of(const Params& params, int block, int row, int qo_len) {
+  const int token_in_block = row / params.heads_per_block;
+  RowPlace place;
+  place.token = block / params.head_blocks * params.tokens_per_block + token_in_block;
+  place.head = block % params.head_blocks * params.heads_per_block + row -
+               token_in_block * params.heads_per_block;
+  place.exists = token_in_block < params.tokens_per_block && place.token < qo_len &&
+                 place.head < params.num_heads;
+  return place;
+}
+
+/// Keys below this are visible to a token; 0 or less: none.
+__device__ __forceinline__ int visible_keys(const Params& params, const attention::LatentItem& item,
+                                            int token) {
+  return params.causal != 0 ? min(item.kv_len, item.kv_len - item.qo_len + token + 1) : item.kv_len;
+}
+
+/// What exponents are counted from: any number will do where nothing was visible.
+__device__ __forceinline__ float finite(float maximum) {
+  return maximum == -INFINITY ? 0.0f : maximum;
+}
+
+/// Items of this thread block's group, and its lane in it.
+struct Share {
+  int lane;
+  int begin;
+  int end;
+};
+
+__device__ __forceinline__ Share share_of(const Params& params) {
+  const int group = static_cast<int>(blockIdx.x) / params.lanes;
+  return {static_cast<int>(blockIdx.x) - group * params.lanes, params.group_begin[group],
+          params.group_begin[group + 1]};
+}
+
+}  // namespace attune::kernels::mla_decode

@@ -1,0 +1,77 @@
+#include "kernels/mla_decode/sm80/launch.hpp"
+
+#include <string>
+
+#include <cuda_runtime.h>
+
+#include "kernels/mla_decode/sm80/kernel.cuh"
+
+namespace attune::kernels::mla_decode::sm80 {
+namespace {
+
+template <class Element, int Rows>
+Instance make(DType dtype) {
+  return {.dtype = dtype,
+          .rows = Rows,
+          .shared_bytes = sizeof(Shared<Element, Rows>),
+          .kernel = ptx::kernel_handle(&mla_gather<Element, Rows>)};
+}
+
+Status failed(cudaError_t error, const Instance& instance) {
+  return {StatusCode::device_error, "mla_gather " + std::string(name(instance.dtype)) + ": " +
+                                        cudaGetErrorString(error) + " (" + cudaGetErrorName(error) +
+                                        ")"};
+}
+
+}  // namespace
+
+Instance instance_of(DType dtype, int num_heads, int shared_bytes_per_block) {
+  const Instance many =
+      dtype == DType::f16 ? make<__half, kManyRows>(dtype) : make<__nv_bfloat16, kManyRows>(dtype);
+  if (num_heads > kFewRows && many.shared_bytes <= shared_bytes_per_block) return many;
+  return dtype == DType::f16 ? make<__half, kFewRows>(dtype) : make<__nv_bfloat16, kFewRows>(dtype);
+}
+
+Result<int> prepare(const Instance& instance) {
+  int blocks = 0;
+  cudaError_t error = cudaFuncSetAttribute(
+      instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, instance.shared_bytes);
+  if (error == cudaSuccess)
+    error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        &blocks, instance.kernel, kThreads, static_cast<std::size_t>(instance.shared_bytes));
+  if (error == cudaSuccess) return blocks < 1 ? 1 : blocks;
+  (void)cudaGetLastError();
+  return failed(error, instance);
+}
+
+cudaError_t start(const Start& what, void** arguments, bool overlap, cudaStream_t stream) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(what.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(what.threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(what.shared_bytes);
+  config.stream = stream;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = overlap ? 1 : 0;
+  return cudaLaunchKernelExC(&config, what.kernel, arguments);
+}
+
+Status launch(const Instance& instance, Grid grid, const Params& params, bool overlap,
+              cudaStream_t stream) {
+  Params copy = params;
+  void* arguments[] = {&copy};
+  cudaError_t error = start({.kernel = instance.kernel,
+                             .blocks = grid.blocks,
+                             .threads = kThreads,
+                             .shared_bytes = instance.shared_bytes},
+                            arguments, overlap, stream);
+  if (error == cudaSuccess)
+    error = start_merge(instance.dtype, grid.merge_blocks, params, overlap, stream);
+  if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();
+  return failed(error, instance);
+}
+
+}  // namespace attune::kernels::mla_decode::sm80

@@ -1,0 +1,48 @@
+// The host's side of the gathering latent kernels (layer kernels), and of the merge behind every
+// latent kernel.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <attune/status.hpp>
+#include <attune/tensor.hpp>
+
+#include "kernels/mla_decode/params.hpp"
+#include "kernels/mla_decode/sm80/policy.hpp"
+
+namespace attune::kernels::mla_decode::sm80 {
+
+struct Instance {
+  DType dtype = DType::bf16;
+  int rows = 0;
+  int shared_bytes = 0;
+  const void* kernel = nullptr;
+};
+
+/// Of bf16 or fp16, for this many heads in this much shared memory a block.
+[[nodiscard]] Instance instance_of(DType dtype, int num_heads, int shared_bytes_per_block);
+
+/// Once per instance and device: raises the shared-memory limit; the answer is how many blocks run
+/// on an SM at once.
+[[nodiscard]] Result<int> prepare(const Instance& instance);
+
+/// `overlap`: cards of compute capability 9.0 and newer start a kernel while the one before ends.
+/// Nothing waits, nothing is allocated.
+[[nodiscard]] Status launch(const Instance& instance, Grid grid, const Params& params, bool overlap,
+                            cudaStream_t stream);
+
+/// One kernel of a latent launch.
+struct Start {
+  const void* kernel = nullptr;
+  int blocks = 0;
+  int threads = 0;
+  int shared_bytes = 0;
+};
+[[nodiscard]] cudaError_t start(const Start& what, void** arguments, bool overlap,
+                                cudaStream_t stream);
+
+/// Joins what any latent kernel left in parts.
+[[nodiscard]] cudaError_t start_merge(DType dtype, int blocks, const Params& params, bool overlap,
+                                      cudaStream_t stream);
+
+}  // namespace attune::kernels::mla_decode::sm80
