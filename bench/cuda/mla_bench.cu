@@ -186,7 +186,7 @@ Launchable prepare(const Data& d, const Cut& cut) {
   p.head_blocks = shape.head_blocks;
   p.scale_log2 = 1.44269504f / std::sqrt(192.0f);
   l.grid = {.blocks = plan::latent_groups(rules, shape) * shape.lanes,
-            .merge_blocks = 16 * num_sms()};
+            .merge_blocks = 14 * num_sms()};
   return l;
 }
 

@@ -32,7 +32,7 @@ using device::cuda::native;
 using device::cuda::status_of;
 
 /// Thread blocks of the merge kernel a multiprocessor holds.
-constexpr int kMergeBlocksPerSm = 16;
+constexpr int kMergeBlocksPerSm = 14;
 
 struct Setup {
   std::function<Status(const mla::Grid&, const mla::Params&, cudaStream_t)> launch;

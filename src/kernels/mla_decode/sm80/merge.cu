@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/mla_decode/rows.cuh"
+#include "kernels/ptx/cp_async.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/warpgroup.cuh"
@@ -13,11 +14,11 @@ namespace attune::kernels::mla_decode::sm80 {
 namespace {
 
 constexpr int kMergeThreads = 128;
+constexpr int kAtOnce = 8;  ///< parts under way
 
 template <class Element>
 __device__ __forceinline__ void merge_row(const Params& params, const attention::LatentMerge& merge,
                                           int lane_of_group, int row) {
-  constexpr int kAtOnce = 8;  // loads under way
   const RowPlace place = place_of(params, merge.first_block + lane_of_group, row, merge.qo_len);
   if (!place.exists) return;
   const std::int64_t first =
@@ -33,6 +34,7 @@ __device__ __forceinline__ void merge_row(const Params& params, const attention:
     maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, mask));
   const float offset = finite(maximum);
   const int column = 4 * static_cast<int>(threadIdx.x);
+  auto* places = reinterpret_cast<float4*>(ptx::dynamic_shared<128>()) + threadIdx.x;
   float sum = 0.0f;
   float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   for (int block = 0; block < merge.parts; block += 32) {
@@ -43,22 +45,25 @@ __device__ __forceinline__ void merge_row(const Params& params, const attention:
       sum += weight * params.partial_sum[first + mine * step];
     }
     for (int begin = 0; begin < min(32, merge.parts - block); begin += kAtOnce) {
-      // Behind the last part the last again, with no weight: loads without a condition all start
-      // before the first is waited for.
-      float4 values[kAtOnce];
+      // Through shared memory, a thread's own places: copies that nobody waits for until all are
+      // under way, which ptxas does not grant to loads.
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        const std::int64_t at = first + min(block + begin + i, merge.parts - 1) * step;
-        values[i] =
-            __ldcg(reinterpret_cast<const float4*>(params.partial_o + at * kDimVo + column));
+        const int part = block + begin + i;
+        ptx::cp_async_16(places + i * kMergeThreads,
+                         params.partial_o + (first + part * step) * kDimVo + column,
+                         part < merge.parts);
       }
+      ptx::cp_async_commit();
+      ptx::cp_async_wait<0>();
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const float w = __shfl_sync(kAllLanes, weight, begin + i);
-        o.x = fmaf(w, values[i].x, o.x);
-        o.y = fmaf(w, values[i].y, o.y);
-        o.z = fmaf(w, values[i].z, o.z);
-        o.w = fmaf(w, values[i].w, o.w);
+        const float4 value = places[i * kMergeThreads];
+        o.x = fmaf(w, value.x, o.x);
+        o.y = fmaf(w, value.y, o.y);
+        o.z = fmaf(w, value.z, o.z);
+        o.w = fmaf(w, value.w, o.w);
       }
     }
   }
@@ -100,7 +105,8 @@ cudaError_t start_merge(DType dtype, int blocks, const Params& params, bool over
   return start({.kernel = dtype == DType::f16 ? ptx::kernel_handle(&mla_merge<__half>)
                                               : ptx::kernel_handle(&mla_merge<__nv_bfloat16>),
                 .blocks = blocks,
-                .threads = kMergeThreads},
+                .threads = kMergeThreads,
+                .shared_bytes = kAtOnce * kMergeThreads * static_cast<int>(sizeof(float4))},
                arguments, overlap, stream);
 }
 
