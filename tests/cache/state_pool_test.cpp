@@ -72,5 +72,36 @@ TEST(StatePool, SnapshotsBringEveryLayerBack) {
   EXPECT_EQ(pool->restore(b, StateSnapshot{}).code(), StatusCode::invalid_argument);
 }
 
+/// A device's memory cannot be touched from here: everything goes through its verbs.
+TEST(StatePool, KeepsToTheMemoryItIsGiven) {
+  int cleared = 0;
+  int copied = 0;
+  StateMemory memory = host_state_memory();
+  memory.clear = [&, clear = memory.clear](void* to, std::size_t bytes) {
+    ++cleared;
+    clear(to, bytes);
+  };
+  memory.copy = [&, copy = memory.copy](void* to, const void* from, std::size_t bytes) {
+    ++copied;
+    copy(to, from, bytes);
+  };
+  memory.download = [](void*, const void*, std::size_t) {
+    return Status(StatusCode::device_error, "the device is gone");
+  };
+  Result<StatePool> pool = StatePool::make(kShapes, 2, memory);
+  ASSERT_TRUE(pool.ok());
+  const std::int32_t a = *pool->allocate();
+  const std::int32_t b = *pool->allocate();
+  EXPECT_EQ(cleared, 2 * 3);  // a recurrence and two convolutions
+  ASSERT_TRUE(pool->copy(a, b).ok());
+  EXPECT_EQ(copied, 3);
+  EXPECT_EQ(pool->snapshot(a).status().code(), StatusCode::device_error);
+
+  memory.allocate = [](std::size_t) -> Result<std::shared_ptr<void>> {
+    return Status(StatusCode::out_of_memory, "full");
+  };
+  EXPECT_EQ(StatePool::make(kShapes, 2, memory).status().code(), StatusCode::out_of_memory);
+}
+
 }  // namespace
 }  // namespace attune::cache
