@@ -21,9 +21,9 @@ constexpr double kReadingRows = 8.0;
 
 // What the cost test of shared prefixes counts, in nanoseconds of a Zen 5 core with both operands a
 // memory away (docs/performance/cascade.md). Other cores differ in speed more than in ratios.
-constexpr double kDecodeByte = 0.04;       ///< of keys and values read in place
-constexpr double kBlockByte = 0.06;        ///< of those read head by head, to be packed
-constexpr double kPacking = 0.2;           ///< a packed number
+constexpr double kDecodeByte = 0.025;      ///< of keys and values read in place
+constexpr double kBlockByte = 0.05;        ///< of those read head by head, to be packed
+constexpr double kPacking = 0.16;          ///< a packed number
 constexpr double kPairedProduct = 0.0055;  ///< a number of a key met by a row, in bf16 pairs
 constexpr double kFloatProduct = 0.011;    ///< likewise in fp32
 constexpr double kMerging = 1.5;           ///< a number of a state
