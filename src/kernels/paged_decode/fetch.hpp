@@ -85,10 +85,7 @@ struct Fetch {
     [[nodiscard]] Run next() {
       while (known_ <= read_ + far_ && side_ < kSides) add();
       const Place& here = places_[read_ % kRing];
-      Run run{.rows = here.side.rows,
-              .offset = here.offset,
-              .from = here.span > here.side.from ? here.span : here.side.from,
-              .to = here.span + kSpan < here.side.to ? here.span + kSpan : here.side.to};
+      Run run = here.run;
       run.near = way(here, read_ + near_);
       run.mid = way(here, read_ + mid_);
       run.far = way(here, read_ + far_);
@@ -100,15 +97,12 @@ struct Fetch {
     static constexpr int kRing = 32;
     static constexpr int kSides = 3;
 
-    /// Where a run lies.
+    /// A run and where it lies.
     struct Place {
-      Side side;
-      std::int64_t offset;
-      int span;
-
-      [[nodiscard]] std::intptr_t row(int i) const {
-        return reinterpret_cast<std::intptr_t>(side.rows[span + i]) + offset;
-      }
+      Run run;
+      std::intptr_t first = 0;  ///< address of its first row
+      std::intptr_t reach = 0;  ///< from there to its last row
+      std::int64_t row_bytes = 0;
     };
 
     void start(int side) {
@@ -121,11 +115,22 @@ struct Fetch {
     /// Writes down where the run at the cursor lies and moves on.
     void add() {
       const Side& side = sides_[side_];
-      places_[known_++ % kRing] = {side, head_ * side.head_bytes, span_};
+      Place& place = places_[known_++ % kRing];
+      place.run.rows = side.rows;
+      place.run.offset = head_ * side.head_bytes;
+      place.run.from = span_ > side.from ? span_ : side.from;
+      place.run.to = span_ + kSpan < side.to ? span_ + kSpan : side.to;
+      place.first = address(place.run, span_);
+      place.reach = address(place.run, span_ + kSpan - 1) - place.first;
+      place.row_bytes = side.row_bytes;
       if (++head_ < num_heads_) return;
       head_ = 0;
       span_ += kSpan;
       if (span_ >= side.to) start(side_ + 1);
+    }
+
+    [[nodiscard]] static std::intptr_t address(const Run& run, int row) {
+      return reinterpret_cast<std::intptr_t>(run.row(row));
     }
 
     /// Bytes from `here` to run number `then`; 0 where there is none. The rows of both lie alike
@@ -133,11 +138,10 @@ struct Fetch {
     [[nodiscard]] std::int64_t way(const Place& here, std::int64_t then) const {
       if (then >= known_) return 0;
       const Place& there = places_[then % kRing];
-      if (here.row(kSpan - 1) - here.row(0) == there.row(kSpan - 1) - there.row(0))
-        return there.row(0) - here.row(0);
-      for (int i = 0; i < kSpan; ++i)
-        for (std::int64_t byte = 0; byte < there.side.row_bytes; byte += kLine)
-          V::prefetch(reinterpret_cast<const char*>(there.row(i) + byte));
+      if (here.reach == there.reach) return there.first - here.first;
+      for (int i = there.run.from; i < there.run.to; ++i)
+        for (std::int64_t byte = 0; byte < there.row_bytes; byte += kLine)
+          V::prefetch(there.run.row(i) + byte);
       return 0;
     }
 
