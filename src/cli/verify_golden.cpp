@@ -180,7 +180,8 @@ int verify_golden(const CommonOptions& options, const std::vector<std::string>& 
         request.dtypes = {.compute = device->kind == DeviceKind::cpu ? DType::f32
                                      : kv == DType::bf16             ? DType::bf16
                                                                      : DType::f16,
-                          .kv = kv};
+                          .kv = kv,
+                          .linear = kv == DType::bf16 ? DType::bf16 : DType::f32};
         return runtime::make_backends(*registry, config, request, **threads);
       };
       verdicts.push_back(verdict_of(folder, candidate.label, conformance::check_golden(run)));
