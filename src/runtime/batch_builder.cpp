@@ -124,7 +124,9 @@ Status StepBatch::add_pages(std::size_t group, std::span<const ScheduledRow> row
   BatchView view = table.view(as_decodes ? BatchForm::decode : form_of(batch.part));
   if (!as_decodes) view.state_indices = batch.pageless.state_indices;
   std::vector<PrefixGroup>& shared = prefix_groups_[static_cast<std::size_t>(batch.part)][group];
-  attention::find_prefix_groups(view, shared);
+  shared.clear();
+  // Drafts run as decodes so that they round as decoding does: a level of shared keys would not.
+  if (!as_decodes) attention::find_prefix_groups(view, shared);
   view.prefix_groups = shared;
   batch.views.push_back(view);
   const auto slots = table.slot_mapping();
