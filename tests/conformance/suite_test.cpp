@@ -78,7 +78,6 @@ TEST_P(EverySharing, FullShared) { expect_all_pass({.full = true, .match = "*sha
 
 constexpr Built kSharing[] = {
     {"cpu", &backends::cpu::kDescriptor, &make_sharing_cpu},
-    {"cpu_avx512", &backends::cpu::kDescriptor, &make_sharing_cpu, CpuIsa::avx512},
     {"cpu_avx2", &backends::cpu::kDescriptor, &make_sharing_cpu, CpuIsa::avx2},
     {"cpu_scalar", &backends::cpu::kDescriptor, &make_sharing_cpu, CpuIsa::scalar},
 };

@@ -253,6 +253,28 @@ TEST(PrefixSharing, NamespacesAreKeptApart) {
   EXPECT_EQ(engine.statistics().cached_tokens, 64);
 }
 
+/// Enough requests over enough keys that a backend reads what they share once for all of them.
+TEST(PrefixSharing, ManyRequestsOfOnePrefixGiveTheTokensOfEach) {
+  const SchedulerOptions crowd{.chunk_size = 128, .max_batch = 16};
+  const auto plain = open({.shares = false, .batch_invariant = false});
+  const auto shared = open({.batch_invariant = false, .pool_tokens = 8192, .scheduler = crowd});
+  ASSERT_TRUE(plain && shared);
+  std::vector<Answer> expected;
+  std::vector<RequestId> ids;
+  for (std::int32_t i = 0; i < 16; ++i) {
+    const Tokens tokens = prompt(320, 1) + prompt(static_cast<std::size_t>(5 + i), 2 + i);
+    const RequestId id = submit(plain->engine(), tokens);
+    run(plain->engine());
+    expected.push_back(answer(plain->engine(), id));
+    ids.push_back(submit(shared->engine(), tokens));
+  }
+  run(shared->engine());
+  std::vector<Answer> found;
+  for (const RequestId id : ids) found.push_back(answer(shared->engine(), id));
+  expect_same(expected, found, /*bits=*/false);
+  expect_nothing_leaked(shared->engine());
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, PrefixSharingOf,
                          testing::Values("llama", "gemma3_text", "exaone4", "gpt_oss", "mistral",
                                          "llama4_text", "deepseek_v3", "qwen3_next", "kimi_linear",
