@@ -12,8 +12,10 @@ namespace attune::conformance {
 
 class Machine {
  public:
-  explicit Machine(CpuIsa cap = CpuIsa::amx) : device_(cpu_device(cap)), memory_(host_memory()) {
-    auto pool = device::ThreadPool::make({.num_threads = std::max(2, device_.num_units)});
+  explicit Machine(CpuIsa cap = CpuIsa::amx, int least_threads = 2)
+      : device_(cpu_device(cap)), memory_(host_memory()) {
+    auto pool =
+        device::ThreadPool::make({.num_threads = std::max(least_threads, device_.num_units)});
     require(pool.ok(), "a pool of threads");
     pool_ = std::move(*pool);
   }

@@ -26,6 +26,7 @@ struct Built {
   const BackendDescriptor* descriptor;
   BackendFactory make;
   CpuIsa cap = CpuIsa::amx;  ///< as --force-isa
+  int least_threads = 2;
 };
 
 /// Whatever its cost test says of these small shapes.
@@ -54,7 +55,7 @@ class EveryBackend : public ::testing::TestWithParam<Built> {
   }
 
  private:
-  Machine machine_{GetParam().cap};
+  Machine machine_{GetParam().cap, GetParam().least_threads};
 };
 
 TEST_P(EveryBackend, Smoke) { expect_all_pass({}); }
@@ -77,7 +78,8 @@ class EverySharing : public EveryBackend {};
 TEST_P(EverySharing, FullShared) { expect_all_pass({.full = true, .match = "*shared*"}); }
 
 constexpr Built kSharing[] = {
-    {"cpu", &backends::cpu::kDescriptor, &make_sharing_cpu},
+    // Enough threads that long levels are cut along their keys.
+    {"cpu", &backends::cpu::kDescriptor, &make_sharing_cpu, CpuIsa::amx, 16},
     {"cpu_avx2", &backends::cpu::kDescriptor, &make_sharing_cpu, CpuIsa::avx2},
     {"cpu_scalar", &backends::cpu::kDescriptor, &make_sharing_cpu, CpuIsa::scalar},
 };
