@@ -287,6 +287,11 @@ Verdict judge(const BackendDescriptor& backend, const Request& request, bool can
     best = {&row, {}, std::move(refusals)};
   }
   if (accepted.accepting.empty()) return best;
+  // Where every entry is taken as built, what the name stands for speaks before what there is of it.
+  if (request.options.assume_built)
+    std::stable_partition(
+        accepted.accepting.begin(), accepted.accepting.end(),
+        [](const Capability* row) { return row->status == BackendStatus::not_built; });
   accepted.row = accepted.accepting.front();
   return accepted;
 }

@@ -66,9 +66,10 @@ struct Keep {
 };
 
 struct Meeting {
-  const char* what = nullptr;
-  std::vector<void*> lanes;
-  std::vector<int> threads;
+  const char* what = nullptr;  ///< null: nobody is here
+  int arrived = 0;
+  std::array<void*, 128> lanes{};
+  std::array<int, 128> threads{};
 };
 
 struct Barrier {
@@ -95,8 +96,10 @@ class Block {
  public:
   void run(uint3 index, dim3 size, std::size_t dynamic_bytes, const std::function<void()>& thread);
 
-  void meet(std::uint64_t key, int members, int lane, const char* what, void* brought,
-            Together together);
+  /// The place where a whole warp meets, or some lanes of it, or a warpgroup.
+  Meeting& of_warp(int warp, std::uint32_t mask);
+  Meeting& of_warpgroup(int group) { return warpgroups_[static_cast<std::size_t>(group)]; }
+  void meet(Meeting& m, int members, int lane, const char* what, void* brought, Together together);
   void barrier(int id, int threads, bool wait);
   void sleep_on(const void* place, const char* what);
   void wake(const void* place);
@@ -123,7 +126,9 @@ class Block {
   const std::function<void()>* body_ = nullptr;
   fiber scheduler_;
   std::deque<int> ready_;
-  std::map<std::uint64_t, Meeting> meetings_;
+  std::array<Meeting, kMostThreads / 32> warps_{};
+  std::array<Meeting, kMostThreads / 128> warpgroups_{};
+  std::map<std::uint64_t, Meeting> lanes_;
   std::array<Barrier, 16> barriers_{};
   std::unordered_map<const void*, std::vector<int>> sleepers_;
   std::deque<std::function<void()>> deferred_;
@@ -141,10 +146,9 @@ Block& block() {
 }
 
 int Block::next() {
-  std::size_t at = 0;
-  if (rules().seed != 0) at = random_() % ready_.size();
-  const int thread = ready_[at];
-  ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(at));
+  if (rules().seed != 0) std::swap(ready_.front(), ready_[random_() % ready_.size()]);
+  const int thread = ready_.front();
+  ready_.pop_front();
   return thread;
 }
 
@@ -158,7 +162,9 @@ void Block::run(uint3 index, dim3 size, std::size_t dynamic_bytes,
   blockIdx = index;
   trapped_.reset();
   ready_.clear();
-  meetings_.clear();
+  for (Meeting& m : warps_) m.what = nullptr;
+  for (Meeting& m : warpgroups_) m.what = nullptr;
+  lanes_.clear();
   barriers_ = {};
   sleepers_.clear();
   deferred_.clear();
@@ -245,26 +251,29 @@ void Block::suspend(const char* what) {
   threadIdx = t.index;
 }
 
-void Block::meet(std::uint64_t key, int members, int lane, const char* what, void* brought,
+Meeting& Block::of_warp(int warp, std::uint32_t mask) {
+  if (mask == 0xffffffffu) return warps_[static_cast<std::size_t>(warp)];
+  return lanes_[std::uint64_t{mask} << 32 | static_cast<unsigned>(warp)];
+}
+
+void Block::meet(Meeting& m, int members, int lane, const char* what, void* brought,
                  Together together) {
-  Meeting& m = meetings_[key];
   if (m.what == nullptr) {
     m.what = what;
-    m.lanes.assign(128, nullptr);
-  } else if (std::strcmp(m.what, what) != 0) {
+    m.arrived = 0;
+    m.lanes.fill(nullptr);
+  } else if (m.what != what && std::strcmp(m.what, what) != 0) {
     trap(std::string("threads that should act as one are at ") + m.what + " and at " + what);
   }
   m.lanes[static_cast<std::size_t>(lane)] = brought;
-  m.threads.push_back(current_);
-  if (static_cast<int>(m.threads.size()) < members) {
+  m.threads[static_cast<std::size_t>(m.arrived++)] = current_;
+  if (m.arrived < members) {
     suspend(what);
     return;
   }
-  const Meeting whole = std::move(m);
-  meetings_.erase(key);
-  together(whole.lanes.data());
-  for (const int thread : whole.threads)
-    if (thread != current_) ready(thread);
+  together(m.lanes.data());
+  for (int i = 0; i < members - 1; ++i) ready(m.threads[static_cast<std::size_t>(i)]);
+  m.what = nullptr;
 }
 
 void Block::barrier(int id, int threads, bool wait) {
@@ -350,14 +359,12 @@ void meet_warp(std::uint32_t mask, const char* what, void* lane, Together togeth
   const int warp = block().current() / 32;
   const int own = block().current() % 32;
   if ((mask >> own & 1) == 0) trap(std::string(what) + ": the mask leaves out its own caller");
-  block().meet(std::uint64_t{mask} << 16 | static_cast<unsigned>(warp), __builtin_popcount(mask),
-               own, what, lane, together);
+  block().meet(block().of_warp(warp, mask), __builtin_popcount(mask), own, what, lane, together);
 }
 
 void meet_warpgroup(const char* what, void* lane, Together together) {
-  const int group = block().current() / 128;
-  block().meet(std::uint64_t{1} << 60 | static_cast<unsigned>(group), 128, block().current() % 128,
-               what, lane, together);
+  const int thread = block().current();
+  block().meet(block().of_warpgroup(thread / 128), 128, thread % 128, what, lane, together);
 }
 
 void barrier_sync(int id, int threads) { block().barrier(id, threads, true); }

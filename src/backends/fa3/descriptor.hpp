@@ -53,20 +53,6 @@ inline constexpr BackendDescriptor kDescriptor{
                       Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
                       Feature::tree_verify | Feature::unequal_head_dims | Feature::cuda_graph |
                       Feature::deterministic | Feature::chunked_prefix},
-         // What the name stands for comes first: it answers for the page size where nothing must be
-         // built.
-         {.device = DeviceKind::cuda,
-          .sm = {{90, 90}},
-          .variants = {Variant::mla},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::bf16, DType::f16},
-          .kv_dtypes = {DType::bf16, DType::f16, DType::fp8_e4m3},
-          .head_dims = {{576, 512}},
-          .kv_layouts = {KvLayout::mla_latent},
-          .features = Feature::lse | Feature::kv_scales | Feature::ragged_kv |
-                      Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
-                      Feature::tree_verify | Feature::cuda_graph | Feature::deterministic |
-                      Feature::chunked_prefix},
          {.device = DeviceKind::cuda,
           .status = BackendStatus::unproven,
           .sm = {{90, 90}},
@@ -79,7 +65,19 @@ inline constexpr BackendDescriptor kDescriptor{
           .kv_layouts = {KvLayout::mla_latent},
           .features = Feature::lse | Feature::kv_scales | Feature::mixed_batch |
                       Feature::target_verify | Feature::draft_extend | Feature::cuda_graph |
-                      Feature::deterministic | Feature::chunked_prefix}},
+                      Feature::deterministic | Feature::chunked_prefix},
+         {.device = DeviceKind::cuda,
+          .sm = {{90, 90}},
+          .variants = {Variant::mla},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16, DType::f16},
+          .kv_dtypes = {DType::bf16, DType::f16, DType::fp8_e4m3},
+          .head_dims = {{576, 512}},
+          .kv_layouts = {KvLayout::mla_latent},
+          .features = Feature::lse | Feature::kv_scales | Feature::ragged_kv |
+                      Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
+                      Feature::tree_verify | Feature::cuda_graph | Feature::deterministic |
+                      Feature::chunked_prefix}},
     .paper = "FlashAttention-3, arXiv:2407.08608",
 };
 

@@ -15,7 +15,7 @@ inline constexpr FeatureSet kFeatures =
 
 inline constexpr FeatureSet kLatentFeatures =
     Feature::lse | Feature::kv_scales | Feature::mixed_batch | Feature::target_verify |
-    Feature::draft_extend | Feature::cuda_graph | Feature::deterministic | Feature::chunked_prefix;
+    Feature::draft_extend | Feature::cuda_graph | Feature::chunked_prefix;
 
 inline constexpr FixedList<HeadDims, 12> kHeadDims{{64, 64},   {80, 80},   {96, 96},  {128, 128},
                                                    {192, 128}, {192, 192}, {256, 256}};

@@ -24,18 +24,19 @@ struct OfThread {
   std::vector<Copy> open;
 };
 
+inline void carry_out(const Copy& c) {
+  if (c.valid)
+    std::memcpy(c.to, c.from, 16);
+  else
+    std::memset(c.to, 0, 16);
+}
 inline void carry_out(const std::vector<Copy>& group) {
-  for (const Copy& c : group) {
-    if (c.valid)
-      std::memcpy(c.to, c.from, 16);
-    else
-      std::memset(c.to, 0, 16);
-  }
+  for (const Copy& c : group) carry_out(c);
 }
 inline void settle(OfThread& mine, std::size_t pending) {
   for (; mine.groups.size() > pending; mine.groups.pop_front()) carry_out(mine.groups.front());
 }
-inline std::shared_ptr<OfThread> of_thread() {
+inline const std::shared_ptr<void>& kept_of_thread() {
   emulated::ThreadState& state = emulated::thread_state();
   if (!state.copies) {
     const auto made = std::make_shared<OfThread>();
@@ -45,8 +46,9 @@ inline std::shared_ptr<OfThread> of_thread() {
       carry_out(made->open);
     };
   }
-  return std::static_pointer_cast<OfThread>(state.copies);
+  return state.copies;
 }
+inline OfThread& of_thread() { return *static_cast<OfThread*>(kept_of_thread().get()); }
 
 }  // namespace copies
 
@@ -57,35 +59,37 @@ inline void cp_async_16(void* to, const void* from, bool valid = true) {
       0)
     emulated::trap("cp.async: an address is no multiple of 16 bytes");
   (void)emulated::shared_address(to);
-  copies::of_thread()->open.push_back({to, from, valid});
-  if (emulated::rules().delivery == emulated::Delivery::early)
-    copies::carry_out({copies::of_thread()->open.back()});
+  if (emulated::rules().delivery == emulated::Delivery::late)
+    copies::of_thread().open.push_back({to, from, valid});
+  else
+    copies::carry_out({to, from, valid});
 }
 
 inline void cp_async_commit() {
-  const auto mine = copies::of_thread();
-  mine->groups.push_back(std::move(mine->open));
-  mine->open.clear();
-  if (emulated::rules().delivery == emulated::Delivery::early) mine->groups.back().clear();
+  if (emulated::rules().delivery == emulated::Delivery::early) return;
+  copies::OfThread& mine = copies::of_thread();
+  mine.groups.push_back(std::move(mine.open));
+  mine.open.clear();
 }
 
 template <int Pending>
 void cp_async_wait() {
-  copies::settle(*copies::of_thread(), Pending);
+  if (emulated::rules().delivery == emulated::Delivery::late)
+    copies::settle(copies::of_thread(), Pending);
 }
 
 inline void cp_async_mbarrier_arrive(Mbarrier& b) {
-  const auto mine = copies::of_thread();
-  const auto deliver = [mine, &b] {
+  if (emulated::rules().delivery == emulated::Delivery::early) {
+    mbarrier_word::take(b, 1, 0);
+    return;
+  }
+  const auto mine = std::static_pointer_cast<copies::OfThread>(copies::kept_of_thread());
+  emulated::defer([mine, &b] {
     copies::settle(*mine, 0);
     copies::carry_out(mine->open);
     mine->open.clear();
     mbarrier_word::take(b, 1, 0);
-  };
-  if (emulated::rules().delivery == emulated::Delivery::early)
-    deliver();
-  else
-    emulated::defer(deliver);
+  });
 }
 
 }  // namespace attune::kernels::ptx
