@@ -11,11 +11,11 @@
 
 #include <attune/validate.hpp>
 
+#include "backends/shared/cuda/dense_glue.hpp"
 #include "base/join.hpp"
 #include "base/math.hpp"
 #include "device/cuda/memory.hpp"
 #include "device/cuda/status.hpp"
-#include "kernels/append_kv/sm80/launch.hpp"
 #include "plan/prefill_schedule.hpp"
 #include "plan/workspace.hpp"
 
@@ -23,7 +23,6 @@ namespace attune::backends::shared {
 namespace {
 
 namespace sm90 = kernels::ragged_prefill::sm90;
-namespace append = kernels::append_kv::sm80;
 using device::cuda::native;
 using device::cuda::status_of;
 
@@ -87,7 +86,9 @@ class HopperPrefill final : public Backend {
   Result<PlanHandle> plan(const BatchView& batch, const Workspace& workspace,
                           Stream stream) override;
   Status refresh(Plan& plan, const BatchView& batch, Stream stream) override;
-  Status append_kv(const LayerCall& call, Stream stream) override;
+  Status append_kv(const LayerCall& call, Stream stream) override {
+    return cuda::append_kv(call, context_, stream);
+  }
   Status run(const Plan& plan, const LayerCall& call, Stream stream) override;
 
  private:
@@ -204,11 +205,7 @@ Result<PlanHandle> HopperPrefill::plan(const BatchView& batch, const Workspace& 
   if (!facts.ok()) return facts.status();
   const BatchBounds bounds = attention::bounds_of(batch);
   const std::size_t wanted = workspace_size(bounds).device_bytes;
-  if (workspace.device == nullptr || workspace.device_bytes < wanted)
-    return invalid_argument(base::join("the workspace is too small: want ", wanted, " bytes, have ",
-                                       workspace.device == nullptr ? 0 : workspace.device_bytes));
-  if (reinterpret_cast<std::uintptr_t>(workspace.device) % plan::WorkspaceCutter::kAlignment != 0)
-    return invalid_argument("the workspace must be aligned to 256 bytes");
+  if (Status s = cuda::check_workspace(workspace, wanted); !s.ok()) return s;
   auto made = std::make_unique<HopperPlan>();
   made->facts = *facts;
   made->workspace = workspace;
@@ -229,44 +226,10 @@ Status HopperPrefill::refresh(Plan& plan, const BatchView& batch, Stream stream)
   auto& mine = static_cast<HopperPlan&>(plan);
   auto facts = attention::validate_batch(batch, context_.spec, context_.page_size);
   if (!facts.ok()) return facts.status();
-  // A captured run reads tensors of the plan's shape.
-  if (facts->source != mine.facts.source || facts->num_qo_tokens != mine.facts.num_qo_tokens)
-    return invalid_argument(base::join("refresh wants the plan's ", mine.facts.num_qo_tokens,
-                                       " query tokens from the same source of keys, have ",
-                                       facts->num_qo_tokens, ": make a new plan"));
+  if (Status s = cuda::check_refresh(mine.facts, *facts); !s.ok()) return s;
   if (Status s = fill(mine, batch, stream); !s.ok()) return s;
   mine.facts = *facts;
   return {};
-}
-
-Status HopperPrefill::append_kv(const LayerCall& call, Stream stream) {
-  const AttentionSpec& spec = context_.spec;
-  if (Status s = attention::validate_append(call, spec, context_.page_size, context_.kv_layout);
-      !s.ok())
-    return s;
-  const bool hnd = context_.kv_layout == KvLayout::hnd;
-  const auto side = [&](const TensorView& in, const TensorView& cache, float scale) {
-    return append::Side{.in = in.data,
-                        .in_token_stride = in.stride[0],
-                        .in_head_stride = in.stride[1],
-                        .cache = cache.data,
-                        .page_stride = cache.stride[0],
-                        .token_stride = cache.stride[hnd ? 2 : 1],
-                        .head_stride = cache.stride[hnd ? 1 : 2],
-                        .head_dim = static_cast<int>(in.shape[2]),
-                        .scale = scale,
-                        .scale_per_head = nullptr};
-  };
-  return append::launch({.k = side(call.k, call.k_cache, call.k_scale),
-                         .v = side(call.v, call.v_cache, call.v_scale),
-                         .in_dtype = call.k.dtype,
-                         .cache_dtype = spec.kv_dtype,
-                         .page_size = context_.page_size,
-                         .num_heads = spec.num_kv_heads,
-                         .num_tokens = static_cast<std::int64_t>(call.slot_mapping.size()),
-                         .num_slots = call.k_cache.shape[0] * context_.page_size,
-                         .slot_mapping = call.slot_mapping.data()},
-                        native(stream));
 }
 
 Status HopperPrefill::run(const Plan& plan, const LayerCall& call, Stream stream) {

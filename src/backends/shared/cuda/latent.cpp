@@ -13,6 +13,7 @@
 
 #include "attention/lse.hpp"
 #include "backends/shared/alignment.hpp"
+#include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/latent_checks.hpp"
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
@@ -158,11 +159,7 @@ Result<PlanHandle> LatentBackend::plan(const BatchView& batch, const Workspace& 
   if (!facts.ok()) return facts.status();
   const BatchBounds bounds = attention::bounds_of(batch);
   const std::size_t wanted = workspace_size(bounds).device_bytes;
-  if (workspace.device == nullptr || workspace.device_bytes < wanted)
-    return invalid_argument(base::join("the workspace is too small: want ", wanted, " bytes, have ",
-                                       workspace.device == nullptr ? 0 : workspace.device_bytes));
-  if (reinterpret_cast<std::uintptr_t>(workspace.device) % plan::WorkspaceCutter::kAlignment != 0)
-    return invalid_argument("the workspace must be aligned to 256 bytes");
+  if (Status s = cuda::check_workspace(workspace, wanted); !s.ok()) return s;
   auto made = std::make_unique<LatentPlan>();
   made->facts = *facts;
   made->limits = plan::latent_limits(setup_.rules, bounds.max_qo_tokens);
