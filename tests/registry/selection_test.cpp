@@ -5,6 +5,8 @@
 
 #include <attune/registry.hpp>
 
+#include "registry/offers.hpp"
+
 namespace attune {
 namespace {
 
@@ -125,23 +127,47 @@ TEST(Selection, PhasesShareOneCache) {
 }
 
 TEST(Selection, RowsThatNeverRanServeByNameAndAreNeverChosen) {
+  // Under a name of the preference row, for a row's candidates are names.
+  const BackendDescriptor untried{.name = "flashmla",
+                                  .summary = "compiled, never run",
+                                  .needs = "a card",
+                                  .capabilities = {{.device = DeviceKind::cuda,
+                                                    .status = BackendStatus::unproven,
+                                                    .sm = {{90, 90}},
+                                                    .variants = {Variant::mla},
+                                                    .phases = {Phase::decode},
+                                                    .q_dtypes = {DType::bf16},
+                                                    .kv_dtypes = {DType::bf16},
+                                                    .head_dims = {{576, 512}},
+                                                    .page_sizes = {64},
+                                                    .kv_layouts = {KvLayout::mla_latent}}}};
+  const registry::CatalogEntry entry{.descriptor = &untried};
+  const registry::Catalog catalog{{&entry, 1},
+                                  [](const registry::CatalogEntry&, DeviceKind) { return true; }};
+  const DeviceInfo card = device("cuda:sm90");
+  const SelectionOptions options;
+  const registry::Setting setting{catalog, card, options, {}, registry::DeviceClass::sm90};
+
+  const std::vector<registry::Offer> automatic =
+      registry::automatic_offers(setting, mla(), Phase::decode);
+  ASSERT_EQ(automatic.size(), 1u);
+  EXPECT_FALSE(automatic[0].verdict.accepted());
+  EXPECT_TRUE(refused_by(automatic[0].verdict.refusals, "proven"))
+      << automatic[0].verdict.refusals.at(0).rule;
+
+  EXPECT_TRUE(
+      registry::named_offer(setting, entry, "asked for", mla(), Phase::decode).verdict.accepted());
+}
+
+TEST(Selection, WhatIsBuiltForHopperServesLatentCachesUnasked) {
   // Selecting opens no library: a path is enough to be judged as built.
   const Result<Registry> r = Registry::open({.cuda_library = "/nowhere/libattune_cuda.so"});
   ASSERT_TRUE(r.ok());
-  const Selection automatic = r->explain(query(mla()), device("cuda:sm90"), {});
-  for (const Consideration& c : decode(automatic).considered) {
-    if (c.name != "flashmla") continue;
-    EXPECT_FALSE(c.accepted);
-    EXPECT_TRUE(refused_by(c.refusals, "proven"));
-  }
-  EXPECT_NE(decode(automatic).backend, "flashmla");
-  EXPECT_EQ(automatic.fallbacks, 0);
-  SelectionOptions o;
-  o.prefill = o.decode = "flashmla";
-  const Selection named = r->explain(query(mla()), device("cuda:sm90"), o);
-  ASSERT_TRUE(named.status.ok()) << named.status.text();
-  EXPECT_EQ(decode(named).backend, "flashmla");
-  EXPECT_EQ(named.page_size, 64);
+  const Selection s = r->explain(query(mla()), device("cuda:sm90"), {});
+  ASSERT_TRUE(s.status.ok()) << s.status.text();
+  EXPECT_EQ(decode(s).backend, "fa3");
+  EXPECT_EQ(s.page_size, 64);
+  EXPECT_EQ(s.fallbacks, 0);
 }
 
 TEST(Selection, NamedPhasesThatCannotShareAreRefused) {

@@ -54,7 +54,7 @@ inline constexpr BackendDescriptor kDescriptor{
                       Feature::tree_verify | Feature::unequal_head_dims | Feature::cuda_graph |
                       Feature::deterministic | Feature::chunked_prefix},
          {.device = DeviceKind::cuda,
-          .status = BackendStatus::unproven,
+          .status = BackendStatus::experimental,
           .sm = {{90, 90}},
           .variants = {Variant::mla},
           .phases = {Phase::prefill, Phase::decode},

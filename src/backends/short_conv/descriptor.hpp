@@ -23,7 +23,7 @@ inline constexpr BackendDescriptor kDescriptor{
           .features = Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
                       Feature::deterministic | Feature::batch_invariant},
          {.device = DeviceKind::cuda,
-          .status = BackendStatus::unproven,
+          .status = BackendStatus::experimental,
           .sm = {{90, 90}},
           .variants = {Variant::short_conv},
           .phases = {Phase::prefill, Phase::decode},
