@@ -8,7 +8,6 @@
 //   Request done = engine.take(*id);
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -21,28 +20,19 @@
 #include <attune/cache.hpp>
 #include <attune/status.hpp>
 
-#include "cache/kv_storage.hpp"
-#include "cache/state_pool.hpp"
 #include "model/model.hpp"
 #include "runtime/backend_set.hpp"
 #include "runtime/batch_builder.hpp"
-#include "runtime/cache_groups.hpp"
+#include "runtime/engine_options.hpp"
+#include "runtime/kv_memory.hpp"
 #include "runtime/prefix_sharing.hpp"
 #include "runtime/request.hpp"
+#include "runtime/request_states.hpp"
 #include "runtime/sampler.hpp"
 #include "runtime/scheduler.hpp"
+#include "runtime/step_plans.hpp"
 
 namespace attune::runtime {
-
-struct EngineOptions {
-  std::int64_t context_limit = 0;  ///< tokens of the longest request
-  std::int64_t pool_tokens = 0;    ///< of the full-attention pool; 0 = one request of context_limit
-  SchedulerOptions scheduler;
-  PrefixOptions prefix{};
-  SpeculationOptions speculation{};
-  bool keep_logits = false;    ///< requests may ask for the logits of every position
-  bool score_prompts = false;  ///< requests may ask for the log-probability of every token
-};
 
 /// A request's next token, or its end.
 struct Event {
@@ -66,13 +56,6 @@ struct EngineStatistics {
   std::int64_t state_bytes = 0;
   std::int64_t workspace_bytes = 0;
 };
-
-/// Where steps of prompts may end: anywhere, or, where bits or recurrent states depend on it, at
-/// multiples that kernels and pages have in common. To be called before model_options().
-void align_steps(EngineOptions& options, const model::ModelConfig& config, std::int32_t page_size);
-
-/// Rows that a model must be made for, so that an engine with these options can use it.
-[[nodiscard]] model::ModelOptions model_options(const EngineOptions& options);
 
 class Engine {
  public:
@@ -104,8 +87,8 @@ class Engine {
   [[nodiscard]] const EngineOptions& options() const { return options_; }
   [[nodiscard]] const BackendSet& backends() const { return backends_; }
   /// Pages held of each pool, for tests and statistics.
-  [[nodiscard]] std::span<const PagePool> pools() const { return pools_; }
-  [[nodiscard]] const cache::KvStorage& kv() const { return *kv_; }
+  [[nodiscard]] std::span<const PagePool> pools() const { return kv_->pools(); }
+  [[nodiscard]] const cache::KvStorage& kv() const { return kv_->storage(); }
   /// None where options().prefix is not enabled.
   [[nodiscard]] const PrefixCache* prefix_cache() const {
     return sharing_ ? &sharing_->cache() : nullptr;
@@ -115,60 +98,35 @@ class Engine {
   Engine(model::Model& model, model::Ops& ops, BackendSet backends, const EngineOptions& options)
       : model_(model), ops_(ops), backends_(std::move(backends)), options_(options) {}
 
-  /// One group's plan for one part of a step, in memory of its own.
-  struct PlanSlot {
-    model::Buffer device;
-    std::vector<std::byte> host;
-    Workspace workspace;
-    PlanHandle plan;
-  };
-
-  Status allocate_cache();
-  Status allocate_states();
-  Result<std::shared_ptr<void>> allocate_on_device(std::size_t bytes);
-  Result<cache::StateMemory> state_memory(std::span<const cache::StateShape> shapes);
-  Status allocate_workspaces();
-  /// Requests that start, or start over, get a zeroed state; those that ended or gave way return
-  /// theirs.
-  Status assign_states(std::span<const ScheduledRow> rows);
-  void release_state(Request& request);
-  /// The states of a request that starts from a cached prefix; those that it leaves to others.
-  Status resume_state(Request& request);
-  Status keep_state(Request& request);
+  Status allocate();
+  [[nodiscard]] Status check(std::span<const std::int32_t> prompt,
+                             const RequestOptions& options) const;
   /// Guesses for the requests that generate.
   void propose();
-  Status plan_step();
-  /// Whose kernels serve a part: prefill's for drafts, unless they are decodes in disguise.
-  [[nodiscard]] Phase phase_of(StepPart part, std::size_t group) const;
-  [[nodiscard]] BatchBounds bounds_of(StepPart part, std::size_t group) const;
-  [[nodiscard]] std::span<const std::int64_t> slots_on_device(std::size_t cache_group) const;
+  Status assign_states(std::span<const ScheduledRow> rows);
+  Status run_model();
+  /// What the step's logits say about its rows.
+  Status take_logits(std::span<const ScheduledRow> rows, std::vector<Event>& events);
   Result<std::int32_t> next_token(const Request& request, std::span<const float> logits);
   Status choose_token(Request& request, std::span<const float> logits, std::vector<Event>& events);
-  /// What the step's logits say about a row that reaches its request's newest token.
+  /// A row that reaches its request's newest token.
   Status complete(const ScheduledRow& row, std::span<const float> logits,
                   std::vector<Event>& events);
   void finish(Request& request, FinishReason reason);
-  [[nodiscard]] BatchView view_of(const PartBatch& part, std::size_t group) const;
+  void count(std::int64_t decode_rows, double seconds);
 
   model::Model& model_;
   model::Ops& ops_;
   BackendSet backends_;
   EngineOptions options_;
-  std::vector<CacheGroup> cache_groups_;
-  std::vector<int> cache_group_of_;  ///< by attention group; -1 = keeps no keys
-  std::vector<PagePool> pools_;
-  std::optional<cache::KvStorage> kv_;
-  std::vector<model::Buffer>
-      device_slots_;  ///< by cache group: slot_mapping, where memory is not the host's
-  std::optional<cache::StatePool> states_;  ///< of linear layers; none without them
+  std::optional<KvMemory> kv_;
+  std::optional<RequestStates> states_;  ///< of linear layers; none without them
   std::span<const model::LayerKvScales> kv_scales_;
   std::unique_ptr<PrefixSharing> sharing_;
   std::optional<Scheduler> scheduler_;
-  std::vector<std::array<PlanSlot, kStepParts>> plans_;  ///< by attention group, then part
+  std::unique_ptr<StepPlans> plans_;
 
   StepBatch batch_;
-  std::vector<std::vector<model::AttentionPart>> parts_;  ///< by attention group
-  std::vector<model::GroupStep> group_steps_;
   std::vector<float> logits_;
   Sampler sampler_;
   std::map<RequestId, std::unique_ptr<Request>> requests_;

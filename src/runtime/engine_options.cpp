@@ -1,0 +1,29 @@
+#include "runtime/engine_options.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace attune::runtime {
+
+std::int64_t EngineOptions::max_request_tokens() const {
+  return std::max(scheduler.chunk_size, speculation.max_rows());
+}
+
+void align_steps(EngineOptions& options, const model::ModelConfig& config, std::int32_t page_size) {
+  const bool keeps_states = options.prefix.enabled && !config.linear.empty();
+  if (!options.scheduler.batch_invariant && !keeps_states) return;
+  options.scheduler.granule = std::lcm(kPromptGranule, std::int64_t{page_size});
+  options.scheduler.chunk_size = std::max(options.scheduler.chunk_size, options.scheduler.granule);
+}
+
+model::ModelOptions model_options(const EngineOptions& options) {
+  const std::int64_t rows = options.max_step_tokens();
+  return {
+      .max_tokens = rows,
+      .max_logit_rows = options.keep_logits || options.score_prompts
+                            ? rows
+                            : options.scheduler.max_batch * (options.speculation.max_drafts + 1),
+      .context_limit = options.context_limit};
+}
+
+}  // namespace attune::runtime
