@@ -2,13 +2,16 @@
 // on the shapes of issue 7.
 //
 //   linear_bench [verify] [time]      both without a word
+//   linear_bench once CASE            runs a case twice: for a profiler
 //
 // "kernels" is the recurrence alone on prepared rows (what published figures time); "layer" is
 // everything a backend's run() does, convolution included. Floors are bytes at 4.8 TB/s or flops at
 // 989 TFLOP/s.
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -162,6 +165,30 @@ class Layer {
     must(sm90::launch_prompts(prompt.params, false, prompt.slice, stream), "prompts");
   }
 
+  /// One launch of each kernel of a layer, by name.
+  template <class Visit>
+  void each_kernel(Visit visit) const {
+    if (!setup.recurs()) {
+      visit("conv",
+            [&](cudaStream_t s) { must(sm90::launch_convolution(convolution, s), "conv"); });
+    } else if (decode.num_spans > 0) {
+      visit("recurrent",
+            [&](cudaStream_t s) { must(sm90::launch_recurrent(decode, s), "recurrent"); });
+    }
+    if (setup.recurs() && prompt.params.num_sequences > 0) {
+      const sm90::PromptParams& d = prompt.params;
+      if (prompt.copy_rows)
+        visit("prepare", [&](cudaStream_t s) { must(sm90::launch_prepare(d, s), "prepare"); });
+      visit("gates", [&](cudaStream_t s) { must(sm90::launch_gates(d, s), "gates"); });
+      if (sm90::has_delta_rule(setup.family))
+        visit("scores", [&](cudaStream_t s) { must(sm90::launch_scores(d, s), "scores"); });
+      visit("scan", [&](cudaStream_t s) { must(sm90::launch_scan(d, prompt.slice, s), "scan"); });
+    }
+    if (spec.conv_kernel > 1)
+      visit("advance",
+            [&](cudaStream_t s) { must(sm90::launch_advance(convolution, s), "advance"); });
+  }
+
   /// Largest error of `head`'s outputs and states over all requests, as parts of the largest value.
   double error_of_head(int head) {
     const auto host_input = input.download();
@@ -292,7 +319,8 @@ class Layer {
   sm90::ConvolutionParams convolution;
 };
 
-/// The last head of every case at its own length, a middle one at lengths about the chunk's borders.
+/// The last head of every case at its own length, a middle one at lengths about the chunk's
+/// borders.
 bool verify() {
   bool good = true;
   const auto judge = [&](const Case& c, int head) {
@@ -328,11 +356,18 @@ void time_all() {
     };
     const double kernels = timed([&](cudaStream_t s) { layer.run_kernels(s); });
     const double whole = timed([&](cudaStream_t s) { layer.run(s); });
-    std::printf("%-40s %9.1f %9.1f %9.0f %9.0f %9.0f  %s\n", c.name, kernels, whole, c.goal_us,
+    std::string parts;
+    layer.each_kernel([&](const char* kernel, auto launch) {
+      char text[40];
+      std::snprintf(text, sizeof text, "  %s %.1f", kernel, timed(launch));
+      parts += text;
+    });
+    std::printf("%-40s %9.1f %9.1f %9.0f %9.0f %9.0f  %-7s%s\n", c.name, kernels, whole, c.goal_us,
                 c.peer_us, c.floor_us,
                 c.goal_us == 0         ? ""
                 : kernels <= c.goal_us ? "reached"
-                                       : "short");
+                                       : "short",
+                parts.c_str());
   }
 }
 
@@ -343,6 +378,14 @@ int run(int argc, char** argv) {
     return argc == 1;
   };
   must(sm90::prepare_kernels(), "prepare_kernels");
+  if (argc == 3 && std::strcmp(argv[1], "once") == 0) {
+    const auto at = static_cast<std::size_t>(std::atoi(argv[2]));
+    if (at >= std::size(kCases)) return 2;
+    const Layer layer(kCases[at]);
+    for (int i = 0; i < 2; ++i) layer.run({});
+    check(cudaDeviceSynchronize(), kCases[at].name);
+    return 0;
+  }
   const bool good = !asked("verify") || verify();
   if (asked("time")) time_all();
   return good ? 0 : 1;

@@ -177,6 +177,7 @@ PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
   const linear::Activations& v = convolves ? p.conv_input : p.v;
   d.wide_rows = aligned(q, p.dk, element, 16) && aligned(k, p.dk, element, 16) &&
                 aligned(v, p.dv, element, 16);
+  d.wide_weight = reinterpret_cast<std::uintptr_t>(p.conv_weight) % 16 == 0;
   d.wide_o = aligned({p.o, p.o_row}, p.dv, element, 2 * element);
   // Tensors that are as the products want them are read where they lie.
   launch.copy_rows =

@@ -62,11 +62,16 @@ static __global__ void __launch_bounds__(kConvolutionThreads)
   if (span.slot < 0 || span.num_tokens == 0 || channel >= p.channels) return;
   const History x = history_of(p, span);
   const int history = p.kernel - 1;
-  // Oldest first: what entry r becomes is never left of entry r itself.
-  for (int r = 0; r < history; ++r)
-    write(p.state, p.bf16,
-          span.slot * p.state_slot + static_cast<std::int64_t>(channel) * history + r,
-          x.at(span.num_tokens - history + r, channel));
+  float entries[kMaxTaps - 1];
+#pragma unroll
+  for (int r = 0; r < kMaxTaps - 1; ++r)
+    entries[r] = r < history ? x.at(span.num_tokens - history + r, channel) : 0.0f;
+#pragma unroll
+  for (int r = 0; r < kMaxTaps - 1; ++r)
+    if (r < history)
+      write(p.state, p.bf16,
+            span.slot * p.state_slot + static_cast<std::int64_t>(channel) * history + r,
+            entries[r]);
 }
 
 }  // namespace attune::kernels::linear::sm90

@@ -12,6 +12,11 @@ namespace attune::kernels::linear::sm90 {
 __device__ __forceinline__ float read(const void* data, bool bf16, std::int64_t at) {
   return bf16 ? widen(static_cast<const Half*>(data)[at]) : static_cast<const float*>(data)[at];
 }
+template <bool Bf16>
+__device__ __forceinline__ float read_as(const void* data, std::int64_t at) {
+  if constexpr (Bf16) return widen(static_cast<const Half*>(data)[at]);
+  return static_cast<const float*>(data)[at];
+}
 __device__ __forceinline__ void write(void* data, bool bf16, std::int64_t at, float value) {
   if (bf16) {
     static_cast<Half*>(data)[at] = narrow(value);
@@ -28,34 +33,61 @@ __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-
 /// ln(1 + e^x), the identity beyond 20 as every published implementation has it.
 __device__ __forceinline__ float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
 
-__device__ __forceinline__ bool has_delta_rule(Family f) {
-  return f == Family::gdn || f == Family::kda;
-}
-
 struct TokenGate {
   float log_decay;  ///< kda: not set here
   float beta;
 };
 
-__device__ inline TokenGate token_gate(const Params& p, int head, std::int64_t token) {
-  if (p.family == Family::lightning) return {-p.slopes[head], 1.0f};
-  if (p.family == Family::mamba2) {
-    const float raw = read(p.gate.data, p.bf16, token * p.gate.row + head);
-    const float dt = fminf(fmaxf(softplus(raw + p.dt_bias[head]), p.dt_min), p.dt_max);
-    return {-expf(p.a_log[head]) * dt, dt};
+/// What a token's gate is made of, as loaded.
+struct RawGate {
+  float gate = 0.0f;
+  float beta = 0.0f;
+  float a_log = 0.0f;  ///< lightning: the slope
+  float dt_bias = 0.0f;
+};
+
+__device__ __forceinline__ RawGate raw_gate(const Params& p, int head, std::int64_t token) {
+  RawGate raw;
+  if (p.family == Family::lightning) {
+    raw.a_log = p.slopes[head];
+    return raw;
   }
-  const float beta = p.beta_scale * sigmoid(read(p.beta.data, p.bf16, token * p.beta.row + head));
-  if (p.family == Family::kda) return {0.0f, beta};
-  const float raw = read(p.gate.data, p.bf16, token * p.gate.row + head);
-  return {-expf(p.a_log[head]) * softplus(raw + p.dt_bias[head]), beta};
+  if (p.family != Family::mamba2) raw.beta = read(p.beta.data, p.bf16, token * p.beta.row + head);
+  if (p.family == Family::kda) return raw;
+  raw.gate = read(p.gate.data, p.bf16, token * p.gate.row + head);
+  raw.a_log = p.a_log[head];
+  raw.dt_bias = p.dt_bias[head];
+  return raw;
 }
 
-/// kda's log decay of one key channel; `a` is e^A_log of the head.
-__device__ __forceinline__ float channel_gate(const Params& p, float a, int head, int channel,
-                                              std::int64_t token) {
-  const std::int64_t at = static_cast<std::int64_t>(head) * p.dk + channel;
-  const float raw = read(p.gate.data, p.bf16, token * p.gate.row + at) + p.dt_bias[at];
+__device__ inline TokenGate token_gate(const Params& p, const RawGate& raw) {
+  if (p.family == Family::lightning) return {-raw.a_log, 1.0f};
+  if (p.family == Family::mamba2) {
+    const float dt = fminf(fmaxf(softplus(raw.gate + raw.dt_bias), p.dt_min), p.dt_max);
+    return {-expf(raw.a_log) * dt, dt};
+  }
+  const float beta = p.beta_scale * sigmoid(raw.beta);
+  if (p.family == Family::kda) return {0.0f, beta};
+  return {-expf(raw.a_log) * softplus(raw.gate + raw.dt_bias), beta};
+}
+
+/// kda's log decay of one key channel from its raw gate plus dt_bias; `a` is e^A_log of the head.
+__device__ __forceinline__ float channel_gate(const Params& p, float a, float raw) {
   return p.gate_lower_bound < 0.0f ? p.gate_lower_bound * sigmoid(a * raw) : -a * softplus(raw);
+}
+
+/// The same by the special function unit: 2^-20 of a decay's exponent is less than bf16 sees.
+__device__ __forceinline__ float softplus_approx(float x) {
+  const float u = exp_approx(fminf(x, 20.0f));
+  const float y = u < 0x1p-10f ? u * (1.0f - 0.5f * u) : __logf(1.0f + u);
+  return x > 20.0f ? x : y;
+}
+__device__ __forceinline__ float sigmoid_approx(float x) {
+  return ptx::reciprocal_approx(1.0f + exp_approx(-x));
+}
+__device__ __forceinline__ float channel_gate_approx(const Params& p, float a, float raw) {
+  return p.gate_lower_bound < 0.0f ? p.gate_lower_bound * sigmoid_approx(a * raw)
+                                   : -a * softplus_approx(raw);
 }
 
 /// Input `t` (counted from the request's first token in this batch; negative: the state's) of one
@@ -69,10 +101,16 @@ struct History {
   int taps;
   bool bf16;
 
-  __device__ __forceinline__ float at(std::int64_t t, int channel) const {
-    if (t >= 0) return read(input, bf16, (first_token + t) * row + channel);
+  /// One load, whichever tensor it is from: several in a row go out together.
+  template <bool Bf16>
+  __device__ __forceinline__ float at_as(std::int64_t t, int channel) const {
     const std::int64_t history = taps - 1;
-    return read(state, bf16, state_begin + channel * history + history + t);
+    return read_as<Bf16>(
+        t >= 0 ? input : state,
+        t >= 0 ? (first_token + t) * row + channel : state_begin + channel * history + history + t);
+  }
+  __device__ __forceinline__ float at(std::int64_t t, int channel) const {
+    return bf16 ? at_as<true>(t, channel) : at_as<false>(t, channel);
   }
 };
 
@@ -80,15 +118,6 @@ __device__ __forceinline__ History history_of(const Params& p, std::int64_t firs
                                               std::int32_t slot) {
   return {p.conv_input.data, p.conv_input.row, p.conv_state, slot * p.conv_state_slot,
           first_token,       p.conv_kernel,    p.bf16};
-}
-
-/// One channel at one token, convolved.
-__device__ inline float convolved(const Params& p, const History& x, std::int64_t t, int channel) {
-  float sum = p.conv_bias != nullptr ? p.conv_bias[channel] : 0.0f;
-  for (int r = 0; r < p.conv_kernel; ++r)
-    sum += p.conv_weight[static_cast<std::int64_t>(channel) * p.conv_kernel + r] *
-           x.at(t - p.conv_kernel + 1 + r, channel);
-  return p.conv_silu ? sum * sigmoid(sum) : sum;
 }
 
 }  // namespace attune::kernels::linear::sm90

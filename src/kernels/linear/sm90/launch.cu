@@ -41,12 +41,23 @@ dim3 grid_of(std::int64_t x, int y = 1, int z = 1) {
   return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z));
 }
 
-template <int KeyColumns, bool ByChannel>
+template <int KeyColumns, bool ByChannel, int Taps>
 void start_recurrent(const DecodeParams& d, cudaStream_t stream) {
-  using Kernel = Recurrent<KeyColumns, ByChannel>;
-  ptx::launch(&recurrent_kernel<KeyColumns, ByChannel>,
+  using Kernel = Recurrent<KeyColumns, ByChannel, Taps>;
+  ptx::launch(&recurrent_kernel<KeyColumns, ByChannel, Taps>,
               grid_of(d.num_spans, base::ceil_div(d.p.dv, Kernel::kRows), d.p.num_v_heads),
               dim3(Kernel::kThreads), sizeof(typename Kernel::Shared), stream, d);
+}
+
+template <int KeyColumns, bool ByChannel>
+void start_recurrent(const DecodeParams& d, cudaStream_t stream) {
+  if (d.p.conv_kernel == 0) {
+    start_recurrent<KeyColumns, ByChannel, 0>(d, stream);
+  } else if (d.p.conv_kernel <= 4) {
+    start_recurrent<KeyColumns, ByChannel, 4>(d, stream);
+  } else {
+    start_recurrent<KeyColumns, ByChannel, kMaxTaps>(d, stream);
+  }
 }
 
 }  // namespace
@@ -69,36 +80,54 @@ Status prepare_kernels() {
   return failed(error, "shared memory");
 }
 
-Status launch_prompts(const PromptParams& d, bool copy_rows, int slice, cudaStream_t stream) {
-  if (d.num_sequences == 0) return {};
-  const int heads = d.p.num_v_heads;
+Status launch_prepare(const PromptParams& d, cudaStream_t stream) {
+  const std::int64_t units = 2 * d.key_heads + d.p.num_v_heads;
+  const auto start = [&](auto kernel) {
+    ptx::launch(kernel, grid_of(d.num_chunks * units), dim3(kPrepareThreads), 0, stream, d);
+  };
+  if (d.p.conv_kernel == 0) {
+    start(&prepare_kernel<0>);
+  } else if (d.p.conv_kernel <= 4) {
+    start(&prepare_kernel<4>);
+  } else {
+    start(&prepare_kernel<kMaxTaps>);
+  }
+  return launched("prepare");
+}
+
+Status launch_gates(const PromptParams& d, cudaStream_t stream) {
+  ptx::launch(&gates_kernel, grid_of(d.num_chunks, d.p.num_v_heads), dim3(kGatesThreads),
+              2 * sizeof(float), stream, d);
+  return launched("gates");
+}
+
+Status launch_scores(const PromptParams& d, cudaStream_t stream) {
+  const PromptKernel scores = d.p.family == Family::kda ? scores_of<true>() : scores_of<false>();
+  ptx::launch(scores.function, grid_of(d.num_chunks, d.key_heads),
+              dim3(static_cast<unsigned>(scores.threads)), scores.shared_bytes, stream, d);
+  return launched("scores");
+}
+
+Status launch_scan(const PromptParams& d, int slice, cudaStream_t stream) {
   const PromptKernel scan = scan_of(d.p.family, d.key_columns, slice);
   if (scan.function == nullptr || d.value_columns % slice != 0)
     return {StatusCode::internal, "linear scan: no kernel for " + std::to_string(d.key_columns) +
                                       " key columns and slices of " + std::to_string(slice)};
-  if (copy_rows) {
-    const dim3 grid = grid_of(d.num_chunks, 2 * d.key_heads + heads);
-    if (d.p.conv_kernel <= 4) {
-      ptx::launch(&prepare_kernel<4>, grid, dim3(kPrepareThreads), 0, stream, d);
-    } else {
-      ptx::launch(&prepare_kernel<kMaxTaps>, grid, dim3(kPrepareThreads), 0, stream, d);
-    }
-    if (Status s = launched("prepare"); !s.ok()) return s;
-  }
-  ptx::launch(&gates_kernel, grid_of(d.num_chunks, heads), dim3(kGatesThreads), 2 * sizeof(float),
-              stream, d);
-  if (Status s = launched("gates"); !s.ok()) return s;
-  if (d.p.family == Family::gdn || d.p.family == Family::kda) {
-    const PromptKernel scores = d.p.family == Family::kda ? scores_of<true>() : scores_of<false>();
-    ptx::launch(scores.function, grid_of(d.num_chunks, d.key_heads),
-                dim3(static_cast<unsigned>(scores.threads)), scores.shared_bytes, stream, d);
-    if (Status s = launched("scores"); !s.ok()) return s;
-  }
   const std::int64_t blocks =
-      static_cast<std::int64_t>(d.num_sequences) * heads * (d.value_columns / slice);
+      static_cast<std::int64_t>(d.num_sequences) * d.p.num_v_heads * (d.value_columns / slice);
   ptx::launch(scan.function, grid_of(blocks), dim3(static_cast<unsigned>(scan.threads)),
               scan.shared_bytes, stream, d);
   return launched("scan");
+}
+
+Status launch_prompts(const PromptParams& d, bool copy_rows, int slice, cudaStream_t stream) {
+  if (d.num_sequences == 0) return {};
+  if (copy_rows)
+    if (Status s = launch_prepare(d, stream); !s.ok()) return s;
+  if (Status s = launch_gates(d, stream); !s.ok()) return s;
+  if (has_delta_rule(d.p.family))
+    if (Status s = launch_scores(d, stream); !s.ok()) return s;
+  return launch_scan(d, slice, stream);
 }
 
 Status launch_recurrent(const DecodeParams& d, cudaStream_t stream) {

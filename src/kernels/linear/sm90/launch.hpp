@@ -29,6 +29,11 @@ inline constexpr int kMaxValueDim = 2048;
 /// multiple of it.
 [[nodiscard]] Status launch_prompts(const PromptParams& d, bool copy_rows, int slice,
                                     cudaStream_t stream);
+/// Its parts, in order.
+[[nodiscard]] Status launch_prepare(const PromptParams& d, cudaStream_t stream);
+[[nodiscard]] Status launch_gates(const PromptParams& d, cudaStream_t stream);
+[[nodiscard]] Status launch_scores(const PromptParams& d, cudaStream_t stream);
+[[nodiscard]] Status launch_scan(const PromptParams& d, int slice, cudaStream_t stream);
 
 /// Spans of any length token by token; meant for few tokens.
 [[nodiscard]] Status launch_recurrent(const DecodeParams& d, cudaStream_t stream);

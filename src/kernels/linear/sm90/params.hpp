@@ -9,6 +9,8 @@
 
 namespace attune::kernels::linear::sm90 {
 
+constexpr bool has_delta_rule(Family f) { return f == Family::gdn || f == Family::kda; }
+
 /// bf16 as stored.
 using Half = std::uint16_t;
 
@@ -65,6 +67,7 @@ struct PromptParams {
   Half* solve = nullptr;       ///< T: [chunks, v heads, kChunk, kChunk], the lower blocks
   Half* scores = nullptr;      ///< P: likewise
   bool wide_rows = false;      ///< activations can be read 8 at a time
+  bool wide_weight = false;    ///< weights of the convolution can be read 4 at a time
   bool wide_o = false;         ///< o can be written 2 at a time
 };
 

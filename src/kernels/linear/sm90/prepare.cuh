@@ -12,39 +12,36 @@ namespace attune::kernels::linear::sm90 {
 
 inline constexpr int kPrepareThreads = 256;
 
-/// Eight neighbouring channels at one token.
+/// Eight neighbouring channels at one token, as stored.
 struct Eight {
-  float x[8];
+  std::uint32_t word[4];
+
+  __device__ __forceinline__ float get(int i) const {
+    return i % 2 == 0 ? low_of(word[i / 2]) : high_of(word[i / 2]);
+  }
 };
 
-__device__ __forceinline__ Eight read_eight(const void* data, bool bf16, std::int64_t at, int valid,
-                                            bool wide) {
+/// Those from `valid` on become zero.
+template <class Read>
+__device__ __forceinline__ Eight gather_eight(int valid, Read read_one) {
   Eight e;
-  if (wide && valid == 8) {
-    if (bf16) {
-      const uint4 raw = *reinterpret_cast<const uint4*>(static_cast<const Half*>(data) + at);
-      const std::uint32_t pairs[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        e.x[2 * i] = low_of(pairs[i]);
-        e.x[2 * i + 1] = high_of(pairs[i]);
-      }
-    } else {
-      const auto* from = reinterpret_cast<const float4*>(static_cast<const float*>(data) + at);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float4 raw = from[i];
-        e.x[4 * i] = raw.x;
-        e.x[4 * i + 1] = raw.y;
-        e.x[4 * i + 2] = raw.z;
-        e.x[4 * i + 3] = raw.w;
-      }
-    }
-    return e;
+  for (int i = 0; i < 4; ++i) {
+    const Half low = 2 * i < valid ? read_one(2 * i) : Half{0};
+    const Half high = 2 * i + 1 < valid ? read_one(2 * i + 1) : Half{0};
+    e.word[i] = low | static_cast<std::uint32_t>(high) << 16;
   }
-#pragma unroll
-  for (int i = 0; i < 8; ++i) e.x[i] = i < valid ? read(data, bf16, at + i) : 0.0f;
   return e;
+}
+
+__device__ __forceinline__ Eight read_eight(const void* data, std::int64_t at, int valid,
+                                            bool wide) {
+  const Half* from = static_cast<const Half*>(data) + at;
+  if (wide && valid == 8) {
+    const uint4 raw = *reinterpret_cast<const uint4*>(from);
+    return {raw.x, raw.y, raw.z, raw.w};
+  }
+  return gather_eight(valid, [&](int i) { return from[i]; });
 }
 
 /// What a block of prepare works on: rows of one head of q, k or v.
@@ -89,95 +86,139 @@ __device__ __forceinline__ Unit unit_of(const PromptParams& d, int index) {
           .scale = 1.0f};
 }
 
-/// Taps: most of the convolution; it reads the last ones.
+/// Rows of a chunk by threads that own eight channels each and kRun neighbouring tokens: what they
+/// read lies in registers before the first product. Taps: most of the convolution, whose own are
+/// the last ones; 0 without one.
 template <int Taps>
-__device__ void prepare_rows(const PromptParams& d, const Chunk& chunk, const Unit& unit) {
-  const Params& p = d.p;
+struct Prepare {
+  static constexpr int kRun = 4;
+  static constexpr int kBefore = Taps > 0 ? Taps - 1 : 0;
+
+  const PromptParams& d;
+  const Params& p;
+  const Chunk& chunk;
+  const Unit& unit;
+  int c;        ///< first channel of the thread, of the head's
+  int channel;  ///< the same, of conv_input
+  int valid;    ///< channels of the eight that exist
+  float weight[Taps > 0 ? Taps : 1][8];
+  float bias[8];
+
+  __device__ __forceinline__ Prepare(const PromptParams& params, const Chunk& at, const Unit& of,
+                                     int first)
+      : d(params),
+        p(params.p),
+        chunk(at),
+        unit(of),
+        c(first),
+        channel(of.channel + first),
+        valid(min(8, max(0, of.valid - first))) {
+    if constexpr (Taps > 0) load_weights();
+  }
+
+  __device__ __forceinline__ void load_weights() {
+    const bool wide = Taps == 4 && p.conv_kernel == 4 && valid == 8 && d.wide_weight;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float* from = p.conv_weight + static_cast<std::int64_t>(channel + i) * p.conv_kernel;
+      bias[i] = i < valid && p.conv_bias != nullptr ? p.conv_bias[channel + i] : 0.0f;
+      if (wide) {
+        const float4 w = *reinterpret_cast<const float4*>(from);
+        weight[0][i] = w.x;
+        weight[1 % Taps][i] = w.y;
+        weight[2 % Taps][i] = w.z;
+        weight[3 % Taps][i] = w.w;
+        continue;
+      }
+#pragma unroll
+      for (int r = 0; r < Taps; ++r) {
+        const int tap = r - (Taps - p.conv_kernel);
+        weight[r][i] = i < valid && tap >= 0 ? from[tap] : 0.0f;
+      }
+    }
+  }
+
+  /// The row `t` of the request's inputs; zeros where a tap reaches back further than its own.
+  __device__ __forceinline__ Eight input(const History& history, std::int64_t t,
+                                         bool wanted) const {
+    if (!wanted || valid == 0) return {};
+    if constexpr (Taps == 0) {
+      return read_eight(unit.plain->data,
+                        (history.first_token + t) * unit.plain->row + unit.column + c, valid,
+                        d.wide_rows);
+    }
+    if (t >= 0)
+      return read_eight(p.conv_input.data, (history.first_token + t) * p.conv_input.row + channel,
+                        valid, d.wide_rows);
+    const std::int64_t entry = t + p.conv_kernel - 1;
+    if (entry < 0) return {};
+    const Half* state = static_cast<const Half*>(p.conv_state) + history.state_begin + entry;
+    return gather_eight(valid, [&](int i) { return state[(channel + i) * (p.conv_kernel - 1)]; });
+  }
+
+  /// Rows `row` … row + kRun - 1.
+  __device__ __forceinline__ void run(int row) const {
+    const History history = history_of(p, chunk.first_token - chunk.before, chunk.slot);
+    Eight x[kRun + kBefore];
+#pragma unroll
+    for (int i = 0; i < kRun + kBefore; ++i)
+      x[i] = input(history, chunk.before + row + i - kBefore, row + i - kBefore < chunk.count);
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      float y[8];
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        if constexpr (Taps == 0) {
+          y[e] = x[i].get(e);
+        } else {
+          y[e] = bias[e];
+#pragma unroll
+          for (int r = 0; r < Taps; ++r) y[e] += weight[r][e] * x[i + r].get(e);
+          if (p.conv_silu) y[e] *= sigmoid_approx(y[e]);
+        }
+      }
+      if (unit.normalise) normalise(y);
+      if (row + i < chunk.count)
+        *reinterpret_cast<uint4*>(unit.to->data +
+                                  (chunk.first_token + row + i) * unit.to->token_stride +
+                                  unit.head * unit.to->head_stride + c) =
+            make_uint4(pack(y[0], y[1]), pack(y[2], y[3]), pack(y[4], y[5]), pack(y[6], y[7]));
+    }
+  }
+
+  /// A row's threads are neighbours, 16 or 32 of them; every thread of the warp comes here.
+  __device__ __forceinline__ void normalise(float (&y)[8]) const {
+    const int lanes = unit.columns / 8;
+    float sum = 0.0f;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) sum += y[e] * y[e];
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+      const float other = __shfl_xor_sync(0xffffffffu, sum, step);
+      if (step < lanes) sum += other;
+    }
+    const float factor = unit.scale * rsqrtf(sum + 1e-6f);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) y[e] *= factor;
+  }
+};
+
+/// Grid: chunks, heads of q, k and v, the last running fastest: neighbours read the same lines.
+template <int Taps>
+__global__ void __launch_bounds__(kPrepareThreads, Taps <= 4 ? 2 : 1)
+    prepare_kernel(const __grid_constant__ PromptParams d) {
+  using Kernel = Prepare<Taps>;
+  const int units = 2 * d.key_heads + d.p.num_v_heads;
+  const int work = static_cast<int>(blockIdx.x);
+  const Chunk chunk = d.chunks[work / units];
+  const Unit unit = unit_of(d, work % units);
   const int eights = unit.columns / 8;
-  const int together = kPrepareThreads / eights;  // rows at once
+  const int together = kPrepareThreads / eights;  // runs at once
   const int thread = static_cast<int>(threadIdx.x);
   if (thread >= eights * together) return;
-  const int c = thread % eights * 8;
-  const int valid = min(8, max(0, unit.valid - c));
-  const int channel = unit.channel + c;
-
-  float weight[Taps][8];
-  float bias[8];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const bool inside = i < valid && p.conv_kernel > 0;
-    bias[i] = inside && p.conv_bias != nullptr ? p.conv_bias[channel + i] : 0.0f;
-#pragma unroll
-    for (int r = 0; r < Taps; ++r) {
-      const int tap = r - (Taps - p.conv_kernel);
-      weight[r][i] =
-          inside && tap >= 0
-              ? p.conv_weight[static_cast<std::int64_t>(channel + i) * p.conv_kernel + tap]
-              : 0.0f;
-    }
-  }
-
-  const History history = history_of(p, chunk.first_token - chunk.before, chunk.slot);
-  for (int row = thread / eights; row < kChunk; row += together) {
-    const bool inside = row < chunk.count;
-    const std::int64_t token = chunk.first_token + row;
-    Eight y{};
-    if (inside && valid > 0) {
-      if (p.conv_kernel == 0) {
-        y = read_eight(unit.plain->data, p.bf16, token * unit.plain->row + unit.column + c, valid,
-                       d.wide_rows);
-      } else {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) y.x[i] = bias[i];
-#pragma unroll
-        for (int r = 0; r < Taps; ++r) {
-          if (r < Taps - p.conv_kernel) continue;
-          const std::int64_t t = chunk.before + row - (Taps - 1) + r;
-          Eight x{};
-          if (t >= 0) {
-            x = read_eight(p.conv_input.data, p.bf16,
-                           (history.first_token + t) * p.conv_input.row + channel, valid,
-                           d.wide_rows);
-          } else {
-#pragma unroll
-            for (int i = 0; i < 8; ++i) x.x[i] = i < valid ? history.at(t, channel + i) : 0.0f;
-          }
-#pragma unroll
-          for (int i = 0; i < 8; ++i) y.x[i] += weight[r][i] * x.x[i];
-        }
-        if (p.conv_silu) {
-#pragma unroll
-          for (int i = 0; i < 8; ++i) y.x[i] *= sigmoid(y.x[i]);
-        }
-      }
-    }
-    if (unit.normalise) {
-      // A row's threads are neighbours, 16 or 32 of them; every thread of the block comes here.
-      float sum = 0.0f;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) sum += y.x[i] * y.x[i];
-#pragma unroll
-      for (int step = 16; step > 0; step /= 2) {
-        const float other = __shfl_xor_sync(0xffffffffu, sum, step);
-        if (step < eights) sum += other;
-      }
-      const float factor = unit.scale / sqrtf(sum + 1e-6f);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) y.x[i] *= factor;
-    }
-    if (inside)
-      *reinterpret_cast<uint4*>(unit.to->data + token * unit.to->token_stride +
-                                unit.head * unit.to->head_stride + c) =
-          make_uint4(pack(y.x[0], y.x[1]), pack(y.x[2], y.x[3]), pack(y.x[4], y.x[5]),
-                     pack(y.x[6], y.x[7]));
-  }
-}
-
-/// Grid: chunks, heads of q, k and v.
-template <int Taps>
-__global__ void __launch_bounds__(kPrepareThreads)
-    prepare_kernel(const __grid_constant__ PromptParams d) {
-  prepare_rows<Taps>(d, d.chunks[blockIdx.x], unit_of(d, static_cast<int>(blockIdx.y)));
+  const Kernel kernel(d, chunk, unit, thread % eights * 8);
+  for (int row = thread / eights * Kernel::kRun; row < kChunk; row += together * Kernel::kRun)
+    kernel.run(row);
 }
 
 inline constexpr int kGatesThreads = kChunk;
@@ -203,7 +244,7 @@ static __global__ void __launch_bounds__(kGatesThreads)
   const int head = static_cast<int>(blockIdx.y);
   const int t = static_cast<int>(threadIdx.x);
   TokenGate gate{0.0f, 0.0f};
-  if (t < chunk.count) gate = token_gate(d.p, head, chunk.first_token + t);
+  if (t < chunk.count) gate = token_gate(d.p, raw_gate(d.p, head, chunk.first_token + t));
   const float sum = sum_before(gate.log_decay, shared);
   if (t == kChunk - 1) shared[1] = sum;
   __syncthreads();

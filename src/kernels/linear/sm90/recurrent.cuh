@@ -14,9 +14,51 @@
 
 namespace attune::kernels::linear::sm90 {
 
-template <int KeyColumns, bool ByChannel>
+/// One channel of q, k or v at one token: what it is made of. Taps: most of the convolution, whose
+/// own are the last ones; 0 without one.
+template <bool Bf16, int Taps>
+struct ChannelInput {
+  float value[Taps + 1];  ///< without a convolution the first
+  float weight[Taps + 1];
+  float bias;
+
+  /// Column `at` of the plain tensor, or the channel that many behind `first`.
+  static __device__ __forceinline__ ChannelInput load(const Params& p, const History& x,
+                                                      const Activations& plain, std::int64_t token,
+                                                      std::int64_t t, int first, int at) {
+    ChannelInput in;
+    if constexpr (Taps == 0) {
+      in.value[0] = read_as<Bf16>(plain.data, token * plain.row + at);
+    } else {
+      const int channel = first + at;
+      const float* weight = p.conv_weight + static_cast<std::int64_t>(channel) * p.conv_kernel;
+#pragma unroll
+      for (int r = 0; r < Taps; ++r) {
+        const int tap = r - (Taps - p.conv_kernel);
+        in.value[r] = tap >= 0 ? x.at_as<Bf16>(t - (Taps - 1) + r, channel) : 0.0f;
+        in.weight[r] = tap >= 0 ? weight[tap] : 0.0f;
+      }
+      in.bias = p.conv_bias != nullptr ? p.conv_bias[channel] : 0.0f;
+    }
+    return in;
+  }
+
+  __device__ __forceinline__ float convolved(const Params& p) const {
+    if constexpr (Taps == 0) return value[0];
+    float sum = bias;
+#pragma unroll
+    for (int r = 0; r < Taps; ++r) sum += weight[r] * value[r];
+    return p.conv_silu ? sum * sigmoid(sum) : sum;
+  }
+};
+
+template <int KeyColumns, bool ByChannel, int Taps>
 struct Recurrent {
   static constexpr int kThreads = 128;
+  static constexpr int kBlocks = KeyColumns == 256 ? 2
+                                 : Taps == 4       ? 4
+                                 : Taps == 0       ? 5
+                                                   : 3;  ///< of an SM
   static constexpr int kLanesARow = 8;
   static constexpr int kRowsALane = 2;
   static constexpr int kRows = kThreads / kLanesARow * kRowsALane;
@@ -79,35 +121,44 @@ struct Recurrent {
     if (c + 3 < p.dk) row[c + 3] = x.w;
   }
 
-  /// One channel of q, k or v: column `c` of head `h` of the plain tensor, or convolved.
-  __device__ __forceinline__ float input(const Activations& plain, int channel, int h, int columns,
-                                         int c, std::int64_t t) const {
-    const int at = h * columns + c;
-    if (p.conv_kernel == 0)
-      return read(plain.data, p.bf16, (span.first_token + t) * plain.row + at);
-    return convolved(p, history_of(p, span.first_token, span.slot), t, channel + at);
-  }
-
-  /// q, k, v, decay and beta of token t into shared memory, q and k not yet normalised.
-  __device__ void prepare(std::int64_t t) {
+  /// q, k, v, decay and beta of token t into shared memory, q and k not yet normalised. All loads
+  /// go out before anything waits for one.
+  template <bool Bf16>
+  __device__ __forceinline__ void prepare(std::int64_t t) {
+    using Input = ChannelInput<Bf16, Taps>;
     const int thread = static_cast<int>(threadIdx.x);
+    const std::int64_t token = span.first_token + t;
+    const History x = history_of(p, span.first_token, span.slot);
+    const auto channel_of = [&](const Activations& plain, int first, int at) {
+      return Input::load(p, x, plain, token, t, first, at);
+    };
+    const int row = min(first_row + thread, p.dv - 1);
+    const Input v_input = channel_of(p.v, p.v_channel, head * p.dv + row);
+    const RawGate raw = raw_gate(p, head, token);
     float qq = 0.0f;
     float kk = 0.0f;
     float kq = 0.0f;
+#pragma unroll
     for (int c = thread; c < KeyColumns; c += kThreads) {
       const bool inside = c < p.dk;
-      const float q = inside ? input(p.q, p.q_channel, key_head, p.dk, c, t) : 0.0f;
-      const float k = inside ? input(p.k, p.k_channel, key_head, p.dk, c, t) : 0.0f;
+      const int at = key_head * p.dk + min(c, p.dk - 1);
+      const Input q_input = channel_of(p.q, p.q_channel, at);
+      const Input k_input = channel_of(p.k, p.k_channel, at);
+      if constexpr (ByChannel) {
+        const std::int64_t gate = static_cast<std::int64_t>(head) * p.dk + min(c, p.dk - 1);
+        const float a = p.a_log[head];
+        const float sum = read_as<Bf16>(p.gate.data, token * p.gate.row + gate) + p.dt_bias[gate];
+        shared.decay[c] = inside ? expf(channel_gate(p, expf(a), sum)) : 0.0f;
+      }
+      const float q = inside ? q_input.convolved(p) : 0.0f;
+      const float k = inside ? k_input.convolved(p) : 0.0f;
       shared.q[c] = q;
       shared.k[c] = k;
       qq += q * q;
       kk += k * k;
       kq += k * q;
-      if constexpr (ByChannel)
-        shared.decay[c] =
-            inside ? expf(channel_gate(p, expf(p.a_log[head]), head, c, span.first_token + t))
-                   : 0.0f;
     }
+    if (thread < kRows) shared.v[thread] = first_row + thread < p.dv ? v_input.convolved(p) : 0.0f;
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) {
       qq += __shfl_xor_sync(0xffffffffu, qq, step);
@@ -119,12 +170,8 @@ struct Recurrent {
       shared.sums[thread / 32][1] = kk;
       shared.sums[thread / 32][2] = kq;
     }
-    if (thread < kRows) {
-      const int row = first_row + thread;
-      shared.v[thread] = row < p.dv ? input(p.v, p.v_channel, head, p.dv, row, t) : 0.0f;
-    }
     if (thread == kThreads - 1) {
-      const TokenGate gate = token_gate(p, head, span.first_token + t);
+      const TokenGate gate = token_gate(p, raw);
       shared.beta = gate.beta;
       if constexpr (!ByChannel) shared.decay[0] = expf(gate.log_decay);
     }
@@ -209,7 +256,11 @@ struct Recurrent {
             row < p.dv ? load_quad(state_row(row), column_of(quad)) : make_float4(0, 0, 0, 0);
     }
     for (int t = 0; t < span.num_tokens; ++t) {
-      prepare(t);
+      if (p.bf16) {
+        prepare<true>(t);
+      } else {
+        prepare<false>(t);
+      }
       __syncthreads();
       step(state, t);
       __syncthreads();
@@ -226,10 +277,11 @@ struct Recurrent {
 };
 
 /// Grid: spans, rows of the state, value heads.
-template <int KeyColumns, bool ByChannel>
-__global__ void __launch_bounds__(Recurrent<KeyColumns, ByChannel>::kThreads)
+template <int KeyColumns, bool ByChannel, int Taps>
+__global__ void __launch_bounds__(Recurrent<KeyColumns, ByChannel, Taps>::kThreads,
+                                  Recurrent<KeyColumns, ByChannel, Taps>::kBlocks)
     recurrent_kernel(const __grid_constant__ DecodeParams params) {
-  using Kernel = Recurrent<KeyColumns, ByChannel>;
+  using Kernel = Recurrent<KeyColumns, ByChannel, Taps>;
   Kernel(params, *reinterpret_cast<typename Kernel::Shared*>(ptx::dynamic_shared<128>())).run();
 }
 

@@ -85,17 +85,30 @@ struct Scores {
 
   // ---- decays by channel
 
+  /// A thread a channel; its raw gates are loaded sixteen tokens at a time.
   __device__ void sum_channel_gates() {
+    static_assert(KeyColumns == kThreads);
+    const int c = static_cast<int>(threadIdx.x);
+    const std::int64_t channel = static_cast<std::int64_t>(key_head) * p.dk + min(c, p.dk - 1);
+    const auto* raw =
+        static_cast<const Half*>(p.gate.data) + chunk.first_token * p.gate.row + channel;
     const float a = expf(p.a_log[key_head]);
-    for (int c = static_cast<int>(threadIdx.x); c < KeyColumns; c += kThreads) {
-      float sum = 0.0f;
-      for (int t = 0; t < kChunk; ++t) {
-        if (c < p.dk && t < chunk.count)
-          sum += channel_gate(p, a, key_head, c, chunk.first_token + t);
-        shared.g[t][c] = sum;
+    const float bias = p.dt_bias[channel];
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int first = 0; first < kChunk; first += kBlock) {
+      Half loaded[kBlock];
+#pragma unroll
+      for (int i = 0; i < kBlock; ++i)
+        loaded[i] = first + i < chunk.count ? raw[(first + i) * p.gate.row] : Half{0};
+#pragma unroll
+      for (int i = 0; i < kBlock; ++i) {
+        const float gate = channel_gate_approx(p, a, widen(loaded[i]) + bias);
+        if (c < p.dk && first + i < chunk.count) sum += gate;
+        shared.g[first + i][c] = sum;
       }
-      d.end_decay[chunk_head(key_head) * KeyColumns + c] = expf(sum);
     }
+    d.end_decay[chunk_head(key_head) * KeyColumns + c] = expf(sum);
   }
 
   /// G just before this warp's rows.
