@@ -218,7 +218,7 @@ Launchable prepare(const Kernel& kernel, const Data& d, const Cut& cut) {
       .even_tiles = cut.even_tokens / kernel.tile,
       .least_even_tiles = std::max(1, cut.least_even_tokens / kernel.tile)};
   const plan::DecodeRules rules{.mask = {.causal = true, .window_left = d.p.window_left}};
-  plan::list_decode_work(d.view, rules, rule, kernel.tile, l.list);
+  plan::list_decode_work(d.view, rules, rule, kernel.tile, {}, l.list);
   std::vector<std::uint8_t> image(sizeof(l.list.work) +
                                   l.list.chunks.size() * sizeof(attention::DecodeChunk));
   std::memcpy(image.data(), &l.list.work, sizeof(l.list.work));
@@ -608,7 +608,7 @@ void time_plan() {
   std::vector<double> us;
   for (int i = 0; i < 200; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    plan::list_decode_work(d.view, {}, rule, 16, list);
+    plan::list_decode_work(d.view, {}, rule, 16, {}, list);
     us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
                      .count());
   }

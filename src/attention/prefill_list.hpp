@@ -7,24 +7,35 @@
 
 namespace attune::attention {
 
-/// One block of rows of one request against a range of its keys; every KV head does it once.
+/// One block of rows against a range of keys, of one request or of several that share those keys;
+/// every KV head does it once.
 struct PrefillItem {
   std::int32_t q_row = 0;  ///< of the request's first query token
   std::int32_t qo_len = 0;
   std::int32_t kv_len = 0;
   std::int32_t entry_begin = 0;  ///< its first entry in kv_indices (ragged: its first token)
   std::int32_t row_begin = 0;    ///< the block's first row
-  std::int32_t kv_begin = 0;     ///< keys of this item, a multiple of the key tile, …
-  std::int32_t kv_end = 0;       ///< … up to here
-  std::int32_t part = 0;         ///< which part of the block's keys this is
+  std::int32_t kv_begin = 0;     ///< keys of this item: no row sees one outside of them
+  std::int32_t kv_end = 0;
+  std::int32_t part = 0;  ///< which part of the block's keys this is
   std::int32_t parts = 1;
   std::int32_t first_place =
       0;  ///< part i of KV head h is kept at place (first_place + i) * heads + h
   std::int64_t first_position = 0;  ///< of the page table's first key
   std::int64_t mask_begin = -1;     ///< first byte of the request's packed mask; -1 = none
-  std::int64_t reserved = 0;
+  std::int32_t o_row = 0;           ///< of o and lse for the row q_row
+  std::int32_t shared = 0;  ///< 1: rows of several requests; what each token sees is its TokenRule
 };
 static_assert(sizeof(PrefillItem) == 64, "four vector loads");
+
+/// What the query of one token sees, in keys counted from its page table's first.
+struct TokenRule {
+  std::int32_t begin = 0;
+  std::int32_t end = 0;
+  std::int32_t position = 0;
+  float temperature = 1.0f;  ///< factor of the logits (AttentionSpec::xai_temperature_len)
+};
+static_assert(sizeof(TokenRule) == 16, "one vector load");
 
 /// In front of the items.
 struct PrefillWork {

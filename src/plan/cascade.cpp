@@ -101,7 +101,8 @@ class Finder {
     const double products = length(read) * (costs_.block_read * static_cast<double>(blocks) +
                                             costs_.block_row * static_cast<double>(rows));
     const double merging = costs_.merge_row * static_cast<double>(new_states(level) * rows);
-    const double shared = products * idle(blocks, read) + merging;
+    const double shared =
+        products * idle(blocks, read) + merging + (found_.levels.empty() ? costs_.any_level : 0.0);
     return shared < costs_.most_of_flat * flat * idle(flat_blocks, read);
   }
 

@@ -39,6 +39,7 @@ struct CascadeCosts {
   std::int64_t units = 1;       ///< items that every block makes: KV heads
   std::int64_t workers = 1;
   std::int64_t least_keys = 1;  ///< of an item: a level is cut no finer to give every worker some
+  double any_level = 0.0;       ///< of a batch that has levels at all: launches
   /// A level must cost less than this share of what it replaces: what the figures miss.
   double most_of_flat = 0.9;
 };

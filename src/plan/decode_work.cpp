@@ -1,5 +1,6 @@
 #include "plan/decode_work.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/math.hpp"
@@ -18,7 +19,8 @@ DecodeShape decode_shape(int num_kv_heads, int gqa_group_size, int rows_per_bloc
 }
 
 void list_decode_work(const BatchView& batch, const DecodeRules& rules,
-                      const attention::CutRule& rule, std::int32_t tile, DecodeList& list) {
+                      const attention::CutRule& rule, std::int32_t tile, const Cascade& cascade,
+                      DecodeList& list) {
   list.requests.clear();
   const std::int64_t num_requests = batch.batch_size();
   for (std::int64_t i = 0; i < num_requests; ++i) {
@@ -32,8 +34,9 @@ void list_decode_work(const BatchView& batch, const DecodeRules& rules,
     attention::DecodeRequest request;
     request.q_row = batch.qo_indptr[n];
     request.entry_begin = batch.kv_indptr[n];
-    request.kv_begin = static_cast<std::int32_t>(keys.begin - first);
     request.kv_end = static_cast<std::int32_t>(keys.end - first);
+    request.kv_begin = static_cast<std::int32_t>(
+        std::max(keys.begin - first, std::min(cascade.own_begin(i), keys.end - first)));
     request.query_pos = static_cast<std::int32_t>(kv_len - 1);
     if (rules.xai_temperature_len > 0 && position > rules.xai_temperature_len) {
       request.temperature =

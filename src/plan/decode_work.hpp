@@ -10,6 +10,7 @@
 
 #include "attention/mask.hpp"
 #include "attention/work_list.hpp"
+#include "plan/cascade.hpp"
 
 namespace attune::plan {
 
@@ -38,8 +39,10 @@ struct DecodeList {
   attention::DecodeWork work;
 };
 
-/// The requests with exactly one query token, cut by `rule` into tiles of `tile` tokens.
+/// The requests with exactly one query token, cut by `rule` into tiles of `tile` tokens. Keys of a
+/// cascade's levels are left out.
 void list_decode_work(const BatchView& batch, const DecodeRules& rules,
-                      const attention::CutRule& rule, std::int32_t tile, DecodeList& list);
+                      const attention::CutRule& rule, std::int32_t tile, const Cascade& cascade,
+                      DecodeList& list);
 
 }  // namespace attune::plan

@@ -12,10 +12,11 @@ constexpr std::int32_t kLeastTiles = 4;
 
 attention::PrefillItem block_of(const BatchView& batch, const attention::MaskRule& rule,
                                 const PrefillShape& shape, std::int64_t request,
-                                std::int32_t row_begin) {
+                                std::int32_t row_begin, std::int32_t own_begin) {
   const auto n = static_cast<std::size_t>(request);
   attention::PrefillItem item;
   item.q_row = batch.qo_indptr[n];
+  item.o_row = item.q_row;
   item.qo_len = static_cast<std::int32_t>(batch.qo_len(request));
   item.kv_len = static_cast<std::int32_t>(batch.kv_len(request));
   item.entry_begin = batch.kv_indptr[n];
@@ -34,8 +35,9 @@ attention::PrefillItem block_of(const BatchView& batch, const attention::MaskRul
       rule, position + last_row / shape.gqa_group_size, item.first_position, end);
   const auto begin_key = static_cast<std::int32_t>(first.begin - item.first_position);
   const auto end_key = static_cast<std::int32_t>(last.end - item.first_position);
-  if (end_key > begin_key) {
-    item.kv_begin = begin_key / shape.key_tile * shape.key_tile;
+  const std::int32_t begin = std::max(begin_key / shape.key_tile * shape.key_tile, own_begin);
+  if (end_key > std::max(begin_key, own_begin)) {
+    item.kv_begin = begin;
     item.kv_end = end_key;
   }
   return item;
@@ -49,7 +51,7 @@ std::int64_t max_prefill_items(const PrefillShape& shape, const BatchBounds& bou
 }
 
 void list_prefill_work(const BatchView& batch, const attention::MaskRule& rule,
-                       const PrefillShape& shape, PrefillList& list) {
+                       const PrefillShape& shape, const Cascade& cascade, PrefillList& list) {
   list.items.clear();
   std::int64_t tiles = 0;
   const auto tiles_of = [&](const attention::PrefillItem& item) {
@@ -58,8 +60,10 @@ void list_prefill_work(const BatchView& batch, const attention::MaskRule& rule,
   for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
     if (batch.qo_len(i) == 1 && !shape.decodes_too) continue;
     const std::int64_t rows = batch.qo_len(i) * shape.gqa_group_size;
+    const auto own_begin = static_cast<std::int32_t>(cascade.own_begin(i));
     for (std::int64_t row = 0; row < rows; row += shape.rows) {
-      list.items.push_back(block_of(batch, rule, shape, i, static_cast<std::int32_t>(row)));
+      list.items.push_back(
+          block_of(batch, rule, shape, i, static_cast<std::int32_t>(row), own_begin));
       tiles += tiles_of(list.items.back());
     }
   }

@@ -9,6 +9,7 @@
 
 #include "attention/mask.hpp"
 #include "attention/prefill_list.hpp"
+#include "plan/cascade.hpp"
 
 namespace attune::plan {
 
@@ -30,8 +31,9 @@ struct PrefillList {
 /// The most items that batches within bounds make.
 [[nodiscard]] std::int64_t max_prefill_items(const PrefillShape& shape, const BatchBounds& bounds);
 
-/// `rule` is without the causal bound where custom masks replace it.
+/// `rule` is without the causal bound where custom masks replace it. Keys of a cascade's levels are
+/// left out.
 void list_prefill_work(const BatchView& batch, const attention::MaskRule& rule,
-                       const PrefillShape& shape, PrefillList& list);
+                       const PrefillShape& shape, const Cascade& cascade, PrefillList& list);
 
 }  // namespace attune::plan

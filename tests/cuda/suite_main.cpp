@@ -1,7 +1,9 @@
 // The conformance suite over the CUDA backends of this build, without the loader in between: one
 // program to carry to a machine with a GPU.
 //
-//   attune_cuda_suite [--full] [--match GLOB] [BACKEND …]
+//   attune_cuda_suite [--full] [--all-levels] [--match GLOB] [BACKEND …]
+//
+// --all-levels: flashinfer takes every shared prefix, whatever its cost test says of small shapes.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -13,6 +15,7 @@
 
 #include <attune/plugin.hpp>
 
+#include "backends/flashinfer/cuda/backend.hpp"
 #include "backends/reference/descriptor.hpp"
 #include "conformance/cuda_memory_entry.hpp"
 #include "conformance/suite.hpp"
@@ -31,6 +34,12 @@ int fail(const attune::Status& status) {
   return 1;
 }
 
+attune::Result<std::unique_ptr<attune::Backend>> make_sharing(
+    const attune::BackendContext& context) {
+  return attune::backends::flashinfer::make_cuda_with_cascade(context,
+                                                              attune::plan::CascadeMode::always);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -38,9 +47,12 @@ int main(int argc, char** argv) {
   using conformance::Verdict;
   conformance::SuiteOptions options;
   std::vector<std::string> wanted;
+  bool all_levels = false;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--full") == 0)
       options.full = true;
+    else if (std::strcmp(argv[i], "--all-levels") == 0)
+      all_levels = true;
     else if (std::strcmp(argv[i], "--match") == 0 && i + 1 < argc)
       options.match = argv[++i];
     else
@@ -64,12 +76,13 @@ int main(int argc, char** argv) {
     bool chosen = wanted.empty();
     for (const std::string& w : wanted) chosen = chosen || w == name;
     if (!chosen) continue;
-    const conformance::Subject subject{.descriptor = backend.descriptor,
-                                       .make = backend.make,
-                                       .oracle = backends::reference::kMake,
-                                       .device = device,
-                                       .executor = pool->get(),
-                                       .memory = memory->get()};
+    const conformance::Subject subject{
+        .descriptor = backend.descriptor,
+        .make = all_levels && name == "flashinfer" ? &make_sharing : backend.make,
+        .oracle = backends::reference::kMake,
+        .device = device,
+        .executor = pool->get(),
+        .memory = memory->get()};
     int skips = 0;
     const auto show = [&](const conformance::CaseResult& r) {
       if (r.outcome.verdict == Verdict::passed) return;

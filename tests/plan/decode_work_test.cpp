@@ -43,7 +43,7 @@ attention::CutRule rule_of(int workers, int units, int requests, int max_parts, 
 void expect_exact_cover(const std::vector<int>& kv_lens, const attention::CutRule& rule) {
   Lengths lengths(kv_lens, 16);
   DecodeList list;
-  list_decode_work(lengths.view, {}, rule, 16, list);
+  list_decode_work(lengths.view, {}, rule, 16, {}, list);
   ASSERT_LE(list.work.num_chunks, rule.max_chunks);
   EXPECT_EQ(list.work.num_items, list.work.num_chunks * rule.units);
   std::vector<attention::CutState> seen(list.requests.size());
@@ -94,7 +94,7 @@ TEST(DecodeWork, EveryTileIsTakenOnce) {
 TEST(DecodeWork, OneWaveWhereWorkIsShort) {
   Lengths lengths({32768}, 64);
   DecodeList list;
-  list_decode_work(lengths.view, {}, rule_of(132, 8, 1, 132, 8, 128), 16, list);
+  list_decode_work(lengths.view, {}, rule_of(132, 8, 1, 132, 8, 128), 16, {}, list);
   EXPECT_EQ(list.work.num_items, 128);  // 16 chunks of 128 tiles
 }
 
@@ -104,7 +104,7 @@ TEST(DecodeWork, ChunksShrinkTowardsTheEnd) {
     Lengths lengths(lens, 64);
     DecodeList list;
     const auto requests = static_cast<int>(lens.size());
-    list_decode_work(lengths.view, {}, rule_of(132, 8, requests, 264, 32, 0), 16, list);
+    list_decode_work(lengths.view, {}, rule_of(132, 8, requests, 264, 32, 0), 16, {}, list);
     int shortest = 1 << 30;
     int longest = 0;
     for (int i = 0; i < list.work.num_chunks; ++i) {
@@ -123,7 +123,7 @@ TEST(DecodeWork, WindowsNarrowTheWalk) {
   Lengths lengths({1000}, 16);
   DecodeList list;
   list_decode_work(lengths.view, {.mask = {.causal = true, .window_left = 127}},
-                   rule_of(1, 1, 1, 0, 1, 0), 16, list);
+                   rule_of(1, 1, 1, 0, 1, 0), 16, {}, list);
   EXPECT_EQ(list.requests[0].kv_begin, 872);
   EXPECT_EQ(list.requests[0].kv_end, 1000);
   EXPECT_EQ(attention::tiles_of(list.requests[0], 16), 9);  // tiles 54 … 62

@@ -31,7 +31,7 @@ struct Batch {
 /// Every (row, visible key) lies in exactly one item, and parts of a block agree with each other.
 void expect_cover(const Batch& batch, const attention::MaskRule& rule, const PrefillShape& shape) {
   PrefillList list;
-  list_prefill_work(batch.view, rule, shape, list);
+  list_prefill_work(batch.view, rule, shape, {}, list);
   std::map<std::pair<int, int>, std::vector<attention::PrefillItem>> blocks;
   for (const auto& item : list.items) blocks[{item.q_row, item.row_begin}].push_back(item);
   std::size_t rows_seen = 0;
@@ -90,7 +90,7 @@ TEST(PrefillWork, FewRowsSplitTheirKeys) {
   const Batch batch({{4, 32768}}, 64);
   PrefillList list;
   list_prefill_work(batch.view, {},
-                    {.num_kv_heads = 8, .gqa_group_size = 8, .workers = 264, .max_parts = 66},
+                    {.num_kv_heads = 8, .gqa_group_size = 8, .workers = 264, .max_parts = 66}, {},
                     list);
   EXPECT_GE(list.work.num_items, 30);
   EXPECT_LE(list.work.num_items, 34);
@@ -100,7 +100,7 @@ TEST(PrefillWork, BoundsHoldTheItems) {
   const PrefillShape shape{.gqa_group_size = 4, .workers = 264, .max_parts = 66};
   const Batch batch({{1, 9}, {100, 100}, {33, 4000}, {2, 2}}, 16);
   PrefillList list;
-  list_prefill_work(batch.view, {}, shape, list);
+  list_prefill_work(batch.view, {}, shape, {}, list);
   EXPECT_LE(list.work.num_items, max_prefill_items(shape, {.max_batch = 4, .max_qo_tokens = 136}));
 }
 

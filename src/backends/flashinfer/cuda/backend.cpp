@@ -7,8 +7,13 @@
 namespace attune::backends::flashinfer {
 
 Result<std::unique_ptr<Backend>> make_cuda(const BackendContext& context) {
+  return make_cuda_with_cascade(context, plan::CascadeMode::by_cost);
+}
+
+Result<std::unique_ptr<Backend>> make_cuda_with_cascade(const BackendContext& context,
+                                                        plan::CascadeMode cascade) {
   if (context.spec.variant == Variant::mla) return shared::make_gather_latent(context, kDescriptor);
-  return shared::make_paged_attention(context, kDescriptor);
+  return shared::make_paged_attention(context, kDescriptor, cascade);
 }
 
 }  // namespace attune::backends::flashinfer

@@ -15,6 +15,7 @@
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
 #include "device/cuda/status.hpp"
+#include "kernels/merge_states/sm80/launch.hpp"
 
 namespace attune::backends::shared {
 namespace {
@@ -24,6 +25,7 @@ using paged::Setup;
 
 namespace decode = kernels::paged_decode::sm80;
 namespace prefill = kernels::ragged_prefill::sm80;
+namespace merge_states = kernels::merge_states::sm80;
 using device::cuda::native;
 using device::cuda::status_of;
 
@@ -64,6 +66,22 @@ void fill_tensors(const AttentionSpec& spec, const LayerCall& call, Params& p) {
   p.alibi_slopes = spec.alibi ? call.alibi_slopes : nullptr;
 }
 
+/// Own keys and levels write states; the merge does what is done once a row.
+template <class Params>
+void aim_at_states(const AttentionSpec& spec, const paged::Parts& parts, Params& p) {
+  using Element = decltype(p.o_element);
+  p.o = parts.state_o;
+  p.o_element = Element::f32;
+  p.o_head_stride = spec.head_dim_vo;
+  p.o_token_stride = static_cast<std::int64_t>(spec.num_qo_heads) * spec.head_dim_vo;
+  p.lse = parts.state_lse;
+  p.lse_head_stride = 1;
+  p.lse_token_stride = spec.num_qo_heads;
+  p.v_scale = 1.0f;
+  p.v_scale_per_head = nullptr;
+  p.sinks = nullptr;
+}
+
 class PagedBackend final : public Backend {
  public:
   PagedBackend(const BackendContext& context, const Setup& setup)
@@ -87,6 +105,7 @@ class PagedBackend final : public Backend {
 
  private:
   Status upload(PagedPlan& plan, Stream stream);
+  Status merge(const PagedPlan& plan, const LayerCall& call, Stream stream) const;
   [[nodiscard]] attention::PagedKv keys_of(const PagedPlan& plan, const LayerCall& call) const;
 
   BackendContext context_;
@@ -95,8 +114,10 @@ class PagedBackend final : public Backend {
 
 Status PagedBackend::upload(PagedPlan& plan, Stream stream) {
   // The image is ordinary memory: the call returns when it has been read.
-  cudaError_t error = cudaMemcpyAsync(plan.parts.decode_work, plan.image.data(), plan.image.size(),
-                                      cudaMemcpyHostToDevice, native(stream));
+  cudaError_t error =
+      cudaMemcpyAsync(reinterpret_cast<std::byte*>(plan.parts.rules) + plan.image_begin,
+                      plan.image.data() + plan.image_begin, plan.image.size() - plan.image_begin,
+                      cudaMemcpyHostToDevice, native(stream));
   if (error == cudaSuccess)
     error = cudaMemsetAsync(
         plan.parts.counters, 0,
@@ -120,9 +141,9 @@ Result<PlanHandle> PagedBackend::plan(const BatchView& batch, const Workspace& w
   made->sizes.kv_entries +=
       static_cast<std::int64_t>((workspace.device_bytes - wanted) / sizeof(std::int32_t));
   made->parts = parts_of(setup_, made->sizes, workspace.device);
-  if (Status s = make_lists(setup_, batch, *made); !s.ok()) return s;
+  if (Status s = make_lists(setup_, batch, true, *made); !s.ok()) return s;
   made->decodes = made->decode.work.num_items > 0;
-  made->prefills = made->prefill.work.num_items > 0;
+  made->prefills = made->cascades || made->prefill.work.num_items > 0;
   if (Status s = upload(*made, stream); !s.ok()) return s;
   return PlanHandle(std::move(made));
 }
@@ -132,9 +153,9 @@ Status PagedBackend::refresh(Plan& plan, const BatchView& batch, Stream stream) 
   auto facts = attention::validate_batch(batch, context_.spec, context_.page_size);
   if (!facts.ok()) return facts.status();
   if (Status s = cuda::check_refresh(mine.facts, *facts); !s.ok()) return s;
-  if (Status s = make_lists(setup_, batch, mine); !s.ok()) return s;
-  if ((mine.decode.work.num_items > 0) != mine.decodes ||
-      (mine.prefill.work.num_items > 0) != mine.prefills)
+  if (Status s = make_lists(setup_, batch, mine.cascades, mine); !s.ok()) return s;
+  const bool prefills = mine.cascades || mine.prefill.work.num_items > 0;
+  if ((mine.decode.work.num_items > 0) != mine.decodes || prefills != mine.prefills)
     return invalid_argument("refresh wants the plan's mix of prefill and decode: make a new plan");
   mine.facts = *facts;
   return upload(mine, stream);
@@ -165,6 +186,32 @@ attention::PagedKv PagedBackend::keys_of(const PagedPlan& plan, const LayerCall&
   return kv;
 }
 
+Status PagedBackend::merge(const PagedPlan& plan, const LayerCall& call, Stream stream) const {
+  const AttentionSpec& spec = context_.spec;
+  merge_states::Params p;
+  p.state_o = plan.parts.state_o;
+  p.state_lse = plan.parts.state_lse;
+  p.first = plan.parts.state_first;
+  p.rows = plan.parts.states;
+  p.num_tokens = plan.facts.num_qo_tokens;
+  p.num_heads = spec.num_qo_heads;
+  p.heads_per_kv_head = spec.gqa_group_size();
+  p.head_dim = spec.head_dim_vo;
+  p.o_dtype = call.o.dtype;
+  p.o = call.o.data;
+  p.o_token_stride = call.o.stride[0];
+  p.o_head_stride = call.o.stride[1];
+  if (call.lse.defined()) {
+    p.lse = call.lse.as<float>();
+    p.lse_token_stride = call.lse.stride[0];
+    p.lse_head_stride = call.lse.stride[1];
+  }
+  p.v_scale = call.v_scale_per_head == nullptr ? call.v_scale : 1.0f;
+  p.v_scale_per_head = call.v_scale_per_head;
+  p.sinks = spec.sinks ? call.sinks : nullptr;
+  return merge_states::launch(p, setup_.overlap, native(stream));
+}
+
 Status PagedBackend::run(const Plan& plan, const LayerCall& call, Stream stream) {
   const auto& mine = static_cast<const PagedPlan&>(plan);
   const AttentionSpec& spec = context_.spec;
@@ -181,7 +228,9 @@ Status PagedBackend::run(const Plan& plan, const LayerCall& call, Stream stream)
   if (mine.prefills) {
     prefill::Params p;
     fill_tensors(spec, call, p);
+    if (mine.cascades) aim_at_states(spec, mine.parts, p);
     p.kv = keys_of(mine, call);
+    p.rules = mine.parts.rules;
     p.work = mine.parts.prefill_work;
     p.items = mine.parts.items;
     p.partial_o = mine.parts.prefill_o;
@@ -197,6 +246,7 @@ Status PagedBackend::run(const Plan& plan, const LayerCall& call, Stream stream)
   if (mine.decodes) {
     decode::Params p;
     fill_tensors(spec, call, p);
+    if (mine.cascades) aim_at_states(spec, mine.parts, p);
     p.kv = keys_of(mine, call);
     p.page = decode::FastDivisor(static_cast<std::uint32_t>(p.kv.page_size));
     p.work = mine.parts.decode_work;
@@ -211,10 +261,12 @@ Status PagedBackend::run(const Plan& plan, const LayerCall& call, Stream stream)
         static_cast<std::uint32_t>(std::min(setup_.decode->rows, spec.gqa_group_size())));
     p.heads_per_cta = shape.heads_per_cta;
     p.units = decode::FastDivisor(static_cast<std::uint32_t>(shape.units));
-    return decode::launch(*setup_.decode, p, setup_.decode_grid, setup_.decode_shared_bytes,
-                          setup_.overlap, native(stream));
+    if (Status s = decode::launch(*setup_.decode, p, setup_.decode_grid, setup_.decode_shared_bytes,
+                                  setup_.overlap, native(stream));
+        !s.ok())
+      return s;
   }
-  return {};
+  return mine.cascades ? merge(mine, call, stream) : Status{};
 }
 
 /// Options that only some of the names declare.
@@ -267,7 +319,8 @@ Status check_context(const BackendContext& context, const BackendDescriptor& des
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_paged_attention(const BackendContext& context,
-                                                      const BackendDescriptor& descriptor) {
+                                                      const BackendDescriptor& descriptor,
+                                                      plan::CascadeMode cascade) {
   if (Status s = check_context(context, descriptor); !s.ok()) return s;
   const AttentionSpec& spec = context.spec;
   const auto card = device::cuda::card_facts(context.device.index);
@@ -289,7 +342,8 @@ Result<std::unique_ptr<Backend>> make_paged_attention(const BackendContext& cont
               .rule = {.causal = spec.causal && !spec.custom_mask,
                        .window_left = spec.window_left,
                        .window_right = spec.window_right,
-                       .attention_chunk = spec.attention_chunk}};
+                       .attention_chunk = spec.attention_chunk},
+              .cascade = cascade};
   if (setup.decode == nullptr || setup.prefill == nullptr)
     return unsupported(base::join(descriptor.name, " has no kernel for ", name(spec.kv_dtype),
                                   " keys with head dims ", spec.head_dim_qk, "/",

@@ -8,11 +8,14 @@
 #include <attune/backend.hpp>
 #include <attune/descriptor.hpp>
 
+#include "plan/cascade.hpp"
+
 namespace attune::backends::shared {
 
 /// Makes it on the context's device, or refuses with the reason; options that no row of
-/// `descriptor` declares are refused.
+/// `descriptor` declares are refused. `cascade`: how levels of shared prefixes are chosen.
 [[nodiscard]] Result<std::unique_ptr<Backend>> make_paged_attention(
-    const BackendContext& context, const BackendDescriptor& descriptor);
+    const BackendContext& context, const BackendDescriptor& descriptor,
+    plan::CascadeMode cascade = plan::CascadeMode::off);
 
 }  // namespace attune::backends::shared

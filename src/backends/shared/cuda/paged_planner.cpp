@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <span>
 
 #include "base/join.hpp"
 #include "base/math.hpp"
@@ -20,6 +22,17 @@ constexpr std::int64_t kEvenShareBytes = 2 * 1024 * 1024;
 constexpr std::int64_t kLeastEvenBytes = 32 * 1024;
 // Places for parts, a CTA: cut lists need up to about a dozen.
 constexpr std::int32_t kPartsPerCta = 16;
+
+// What a level costs, in bytes that the card could read meanwhile: a number of a product (two
+// operations), a number of a state written and joined, the launches of levels and merge.
+constexpr double kProductBytes = 2.0 * 4.2 / 280.0;
+constexpr double kStateBytes = 8.0;
+constexpr double kLevelBytes = 6e-6 * 4.2e12;
+
+// Tokens whose states the workspace has room for, and levels of all of them. Batches of more tokens
+// are prefills, whose blocks are full without their neighbours' rows.
+constexpr std::int64_t kCascadeTokens = 512;
+constexpr std::int64_t kCascadeStates = 3;
 
 bool decodes_possible(const Setup& setup) { return !setup.spec.custom_mask; }
 
@@ -54,6 +67,33 @@ int decode_rows(const Setup& setup) {
   return std::min(setup.decode->rows, setup.spec.gqa_group_size());
 }
 
+/// A custom mask is laid out by request: rows of several requests cannot go through it together.
+std::int64_t state_tokens(const Setup& setup, const BatchBounds& bounds) {
+  if (setup.cascade == plan::CascadeMode::off || setup.spec.custom_mask || bounds.max_batch < 2)
+    return 0;
+  return std::min(bounds.max_qo_tokens, kCascadeTokens);
+}
+
+/// In bytes read from memory on the whole card (docs/performance/cascade.md).
+plan::CascadeCosts cascade_costs(const Setup& setup) {
+  const AttentionSpec& spec = setup.spec;
+  const double dims = spec.head_dim_qk + spec.head_dim_vo;
+  const double bytes = dims * static_cast<double>(size_of(spec.kv_dtype));
+  const auto rows = static_cast<double>(setup.prefill->rows);
+  return {.decode_read = bytes,
+          .decode_row = 0.0,
+          .block_read = std::max(bytes, rows * dims * kProductBytes),
+          .block_row = 0.0,
+          .merge_row = spec.head_dim_vo * kStateBytes,
+          .rows_a_token = spec.gqa_group_size(),
+          .block_rows = setup.prefill->rows,
+          .decodes = decodes_possible(setup),
+          .units = spec.num_kv_heads,
+          .workers = setup.prefill_grid,
+          .least_keys = 4 * std::int64_t{setup.prefill->key_tile},
+          .any_level = kLevelBytes / spec.num_kv_heads};
+}
+
 }  // namespace
 
 Sizes sizes_of(const Setup& setup, const BatchBounds& bounds) {
@@ -71,6 +111,14 @@ Sizes sizes_of(const Setup& setup, const BatchBounds& bounds) {
   if (!bounds.decode_only || !decodes_possible(setup)) {
     n.prefill_parts = std::max(2, 2 * setup.prefill_grid / setup.spec.num_kv_heads);
     n.max_items = plan::max_prefill_items(prefill_shape(setup, n), bounds);
+  }
+  n.state_tokens = state_tokens(setup, bounds);
+  if (n.state_tokens > 0) {
+    const std::int64_t levels = kCascadeStates * n.state_tokens;
+    // Each worker's part of a level has the states of a block of its own.
+    n.state_rows = n.state_tokens + levels +
+                   ceil_div(setup.prefill_grid * setup.prefill->rows, setup.spec.num_qo_heads);
+    n.max_items += plan::max_level_items(prefill_shape(setup, n), levels, bounds.max_batch);
   }
   if (setup.spec.custom_mask)
     n.mask_bytes =
@@ -95,10 +143,15 @@ Parts lay_out(const Setup& setup, const Sizes& n, plan::WorkspaceCutter& cut) {
   parts.decode_state = cut.take<float2>(decode_part_rows);
   parts.prefill_o = cut.take<float>(prefill_part_rows * setup.prefill->head_dim_vo);
   parts.prefill_state = cut.take<float2>(prefill_part_rows);
-  parts.decode_work = cut.take<attention::DecodeWork>(1);
-  parts.chunks = cut.take<attention::DecodeChunk>(n.max_chunks);
+  parts.state_o = cut.take<float>(n.state_rows * setup.spec.num_qo_heads * setup.spec.head_dim_vo);
+  parts.state_lse = cut.take<float>(n.state_rows * setup.spec.num_qo_heads);
+  parts.rules = cut.take<attention::TokenRule>(n.state_tokens);
+  parts.state_first = cut.take<std::int32_t>(n.state_tokens > 0 ? n.state_tokens + 1 : 0);
+  parts.states = cut.take<std::int32_t>(n.state_rows);
   parts.prefill_work = cut.take<attention::PrefillWork>(1);
   parts.items = cut.take<attention::PrefillItem>(n.max_items);
+  parts.decode_work = cut.take<attention::DecodeWork>(1);
+  parts.chunks = cut.take<attention::DecodeChunk>(n.max_chunks);
   parts.mask = cut.take<std::uint8_t>(n.mask_bytes);
   parts.kv_indices = cut.take<std::int32_t>(n.kv_entries);
   return parts;
@@ -117,7 +170,39 @@ std::size_t workspace_bytes(const Setup& setup, const Sizes& sizes) {
   return count.bytes();
 }
 
-Status make_lists(const Setup& setup, const BatchView& batch, PagedPlan& plan) {
+namespace {
+
+/// The levels worth taking; the plan's token rules are filled where there are groups at all.
+plan::Cascade find_cascade(const Setup& setup, const BatchView& batch, const Sizes& n,
+                           std::vector<attention::TokenRule>& rules) {
+  if (batch.prefix_groups.empty() || batch.source != KvSource::paged ||
+      batch.num_qo_tokens() > n.state_tokens)
+    return {};
+  plan::list_token_rules(batch, setup.rule, setup.spec.xai_temperature_len, rules);
+  std::vector<attention::KeyRange> visible;
+  visible.reserve(rules.size());
+  for (const attention::TokenRule& rule : rules) visible.push_back({rule.begin, rule.end});
+  plan::Cascade found =
+      plan::find_levels(batch, visible, cascade_costs(setup), setup.cascade,
+                        kCascadeStates * n.state_tokens * setup.spec.num_qo_heads);
+  // Sizes count on it; only hints of single requests make more.
+  if (static_cast<std::int64_t>(found.levels.size()) > batch.batch_size()) return {};
+  return found;
+}
+
+/// What a run with levels reads besides the work lists.
+void list_cascade(const Setup& setup, const BatchView& batch, const plan::Cascade& cascade,
+                  PagedPlan& plan) {
+  const plan::PrefillShape shape = prefill_shape(setup, plan.sizes);
+  const std::vector<plan::LevelPlace> places =
+      plan::place_levels(cascade, shape, batch.num_qo_tokens(), plan.sizes.state_rows);
+  plan::list_level_work(batch, cascade, places, shape, plan.prefill);
+  plan::list_states(batch, cascade, places, plan.states);
+}
+
+}  // namespace
+
+Status make_lists(const Setup& setup, const BatchView& batch, bool may_cascade, PagedPlan& plan) {
   const Sizes& n = plan.sizes;
   const auto entries = static_cast<std::int64_t>(batch.kv_indices.size());
   if (entries > n.kv_entries)
@@ -129,42 +214,53 @@ Status make_lists(const Setup& setup, const BatchView& batch, PagedPlan& plan) {
                                        " bytes of custom_mask, the batch has ",
                                        batch.custom_mask.size(), ": plan for a larger batch"));
 
+  plan::Cascade cascade;
+  if (may_cascade) {
+    cascade = find_cascade(setup, batch, n, plan.states.rules);
+    plan.cascades = plan.cascades || !cascade.levels.empty();
+  }
+
   plan.decode.work = {};
   if (decodes_possible(setup)) {
     const CutRule rule = cut_rule(setup, n);
     plan::list_decode_work(
         batch, {.mask = setup.rule, .xai_temperature_len = setup.spec.xai_temperature_len}, rule,
-        setup.decode->tile, plan.decode);
+        setup.decode->tile, cascade, plan.decode);
   }
   plan.prefill.items.clear();
   plan.prefill.work = {};
   if (n.max_items > 0)
-    plan::list_prefill_work(batch, setup.rule, prefill_shape(setup, n), plan.prefill);
+    plan::list_prefill_work(batch, setup.rule, prefill_shape(setup, n), cascade, plan.prefill);
+  if (plan.cascades) list_cascade(setup, batch, cascade, plan);
   if (static_cast<std::int64_t>(plan.prefill.items.size()) > n.max_items ||
       plan.decode.work.num_chunks > n.max_chunks)
     return invalid_argument(
         "the plan has too few work items for this batch: plan for a larger one");
 
-  // The host image of everything from decode_work on.
-  const auto* base = reinterpret_cast<const std::byte*>(plan.parts.decode_work);
+  // The host image of everything from the rules on.
+  const auto* base = reinterpret_cast<const std::byte*>(plan.parts.rules);
   const auto offset = [&](const void* part) {
     return static_cast<std::size_t>(static_cast<const std::byte*>(part) - base);
   };
-  const std::size_t bytes =
-      offset(plan.parts.kv_indices) + static_cast<std::size_t>(entries) * sizeof(std::int32_t);
-  plan.image.resize(bytes);
-  const auto put = [&](const void* part, const void* from, std::size_t size) {
-    if (size > 0) std::memcpy(plan.image.data() + offset(part), from, size);
+  plan.image.resize(offset(plan.parts.kv_indices) + batch.kv_indices.size_bytes());
+  plan.image_begin = plan.cascades                ? 0
+                     : plan.prefill.items.empty() ? offset(plan.parts.decode_work)
+                                                  : offset(plan.parts.prefill_work);
+  const auto put = [&](const void* part, const auto& from, std::size_t count) {
+    if (count > 0)
+      std::memcpy(plan.image.data() + offset(part), std::data(from), count * sizeof(from[0]));
   };
-  put(plan.parts.decode_work, &plan.decode.work, sizeof(plan.decode.work));
-  put(plan.parts.chunks, plan.decode.chunks.data(),
-      static_cast<std::size_t>(plan.decode.work.num_chunks) * sizeof(attention::DecodeChunk));
-  put(plan.parts.prefill_work, &plan.prefill.work, sizeof(plan.prefill.work));
-  put(plan.parts.items, plan.prefill.items.data(),
-      plan.prefill.items.size() * sizeof(attention::PrefillItem));
-  put(plan.parts.mask, batch.custom_mask.data(), batch.custom_mask.size());
-  put(plan.parts.kv_indices, batch.kv_indices.data(),
-      static_cast<std::size_t>(entries) * sizeof(std::int32_t));
+  if (plan.cascades) {
+    put(plan.parts.rules, plan.states.rules, plan.states.rules.size());
+    put(plan.parts.state_first, plan.states.first, plan.states.first.size());
+    put(plan.parts.states, plan.states.rows, plan.states.rows.size());
+  }
+  put(plan.parts.prefill_work, std::span(&plan.prefill.work, 1), 1);
+  put(plan.parts.items, plan.prefill.items, plan.prefill.items.size());
+  put(plan.parts.decode_work, std::span(&plan.decode.work, 1), 1);
+  put(plan.parts.chunks, plan.decode.chunks, static_cast<std::size_t>(plan.decode.work.num_chunks));
+  put(plan.parts.mask, batch.custom_mask, batch.custom_mask.size());
+  put(plan.parts.kv_indices, batch.kv_indices, batch.kv_indices.size());
   return {};
 }
 

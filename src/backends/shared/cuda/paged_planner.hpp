@@ -2,8 +2,11 @@
 // needs and no layer changes.
 //
 // The workspace begins with parts whose size depends on the backend alone, so that a plan may be
-// refreshed at the same addresses: counters, partial results. The lists follow, then page ids and
-// mask bits; they are written by one copy from the plan's host image.
+// refreshed at the same addresses: counters, partial results, states. The lists follow, then page
+// ids and mask bits; they are written by one copy from the plan's host image.
+//
+// A batch with levels of shared prefixes (docs/decisions/0004-cascade.md) runs in three steps: the
+// levels, each request's own keys, both writing states; and the merge that writes o.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +21,9 @@
 #include "attention/mask.hpp"
 #include "kernels/paged_decode/sm80/launch.hpp"
 #include "kernels/ragged_prefill/sm80/launch.hpp"
+#include "plan/cascade.hpp"
 #include "plan/decode_work.hpp"
+#include "plan/level_work.hpp"
 #include "plan/prefill_work.hpp"
 
 namespace attune::backends::shared::paged {
@@ -34,6 +39,7 @@ struct Setup {
   bool overlap = false;  ///< the card has programmatic dependent launch
   int prefill_grid = 0;
   attention::MaskRule rule;  ///< not causal where custom masks take over
+  plan::CascadeMode cascade = plan::CascadeMode::off;
 };
 
 /// Pointers into the workspace.
@@ -45,11 +51,17 @@ struct Parts {
   float2* decode_state = nullptr;
   float* prefill_o = nullptr;
   float2* prefill_state = nullptr;
-  // Written by the host.
-  attention::DecodeWork* decode_work = nullptr;
-  attention::DecodeChunk* chunks = nullptr;
+  float* state_o = nullptr;    ///< [state_rows, num_qo_heads, head_dim_vo]
+  float* state_lse = nullptr;  ///< [state_rows, num_qo_heads]
+  // Written by the host: the first three where there are levels, the next two where there are
+  // prefill items, the rest always.
+  attention::TokenRule* rules = nullptr;
+  std::int32_t* state_first = nullptr;
+  std::int32_t* states = nullptr;
   attention::PrefillWork* prefill_work = nullptr;
   attention::PrefillItem* items = nullptr;
+  attention::DecodeWork* decode_work = nullptr;
+  attention::DecodeChunk* chunks = nullptr;
   std::uint8_t* mask = nullptr;
   std::int32_t* kv_indices = nullptr;
 };
@@ -63,6 +75,8 @@ struct Sizes {
   std::int64_t max_items = 0;
   std::int64_t mask_bytes = 0;
   std::int64_t kv_entries = 0;
+  std::int64_t state_tokens = 0;  ///< query tokens that may have levels; 0: no levels
+  std::int64_t state_rows = 0;
 };
 
 class PagedPlan final : public Plan {
@@ -73,19 +87,24 @@ class PagedPlan final : public Plan {
   Parts parts;
   plan::DecodeList decode;
   plan::PrefillList prefill;
+  plan::StateList states;
+  bool cascades = false;  ///< settled by plan(): a captured run writes states or it does not
   bool decodes = false;
   bool prefills = false;
-  std::vector<std::byte> image;  ///< of the lists, copied to the workspace
+  std::vector<std::byte> image;  ///< of the lists, copied to the workspace …
+  std::size_t image_begin = 0;   ///< … from here on
 };
 
 /// Sizes that any batch within `bounds` fits in; monotone in every bound.
 [[nodiscard]] Sizes sizes_of(const Setup& setup, const BatchBounds& bounds);
 [[nodiscard]] std::size_t workspace_bytes(const Setup& setup, const Sizes& sizes);
 
-/// Fills the plan's lists and host image from a checked batch; sizes and workspace are set.
-[[nodiscard]] Status make_lists(const Setup& setup, const BatchView& batch, PagedPlan& plan);
+/// Fills the plan's lists and host image from a checked batch; sizes and workspace are set. Levels
+/// are taken if `may_cascade`, and settle plan.cascades if it is not set yet.
+[[nodiscard]] Status make_lists(const Setup& setup, const BatchView& batch, bool may_cascade,
+                                PagedPlan& plan);
 
-/// Where the lists begin in the workspace.
+/// Where everything lies in the workspace.
 [[nodiscard]] Parts parts_of(const Setup& setup, const Sizes& sizes, void* memory);
 
 }  // namespace attune::backends::shared::paged

@@ -31,10 +31,11 @@ using Compute = std::conditional_t<kIsFp8<Kv>, __half, Kv>;
 /// One of the lane's two rows.
 struct Row {
   bool valid = false;
-  int token = 0;  ///< of the request
+  int token = 0;  ///< counted from the item's first
   int head = 0;   ///< query head
-  int begin = 0;  ///< visible keys, counted from the page table's first
+  int begin = 0;  ///< visible keys of the item, counted from the page table's first
   int end = 0;
+  int position = 0;  ///< counted alike
   float temperature = 1.0f;
   float slope_log2 = 0.0f;
 };
@@ -72,14 +73,25 @@ class PrefillKernel {
     r.token = packed / p_.gqa_group_size;
     r.head = kv_head_ * p_.gqa_group_size + packed - r.token * p_.gqa_group_size;
     r.valid = r.token < item_.qo_len;
-    const std::int64_t position = item_.first_position + item_.kv_len - item_.qo_len + r.token;
-    const attention::KeyRange keys = attention::visible_range(
-        p_.rule, position, item_.first_position, item_.first_position + item_.kv_len);
-    r.begin = static_cast<int>(keys.begin - item_.first_position);
-    r.end = r.valid ? static_cast<int>(keys.end - item_.first_position) : r.begin;
-    if (p_.xai_temperature_len > 0 && position > p_.xai_temperature_len)
-      r.temperature = __log2f(static_cast<float>(position)) /
-                      __log2f(static_cast<float>(p_.xai_temperature_len));
+    if (item_.shared != 0) {
+      const attention::TokenRule rule = p_.rules[item_.q_row + (r.valid ? r.token : 0)];
+      r.begin = rule.begin;
+      r.end = rule.end;
+      r.position = rule.position;
+      r.temperature = rule.temperature;
+    } else {
+      r.position = item_.kv_len - item_.qo_len + r.token;
+      const std::int64_t position = item_.first_position + r.position;
+      const attention::KeyRange keys = attention::visible_range(
+          p_.rule, position, item_.first_position, item_.first_position + item_.kv_len);
+      r.begin = static_cast<int>(keys.begin - item_.first_position);
+      r.end = static_cast<int>(keys.end - item_.first_position);
+      if (p_.xai_temperature_len > 0 && position > p_.xai_temperature_len)
+        r.temperature = __log2f(static_cast<float>(position)) /
+                        __log2f(static_cast<float>(p_.xai_temperature_len));
+    }
+    r.begin = max(r.begin, item_.kv_begin);
+    r.end = r.valid ? min(r.end, item_.kv_end) : r.begin;
     if (p_.alibi_slopes != nullptr && r.valid) r.slope_log2 = p_.alibi_slopes[r.head] * kLog2E;
     return r;
   }
@@ -209,7 +221,7 @@ class PrefillKernel {
     }
     x *= r.temperature;
     if (p_.alibi_slopes != nullptr) {
-      const int distance = item_.kv_len - item_.qo_len + r.token - key;
+      const int distance = r.position - key;
       x -= r.slope_log2 * static_cast<float>(distance < 0 ? -distance : distance);
     }
     return x;
@@ -379,7 +391,7 @@ class PrefillKernel {
         if (p_.sinks != nullptr)
           factor = __fdividef(factor, 1.0f + ptx::exp2_approx((p_.sinks[r.head] - lse) * kLog2E));
       }
-      const std::int64_t token = static_cast<std::int64_t>(item_.q_row) + r.token;
+      const std::int64_t token = static_cast<std::int64_t>(item_.o_row) + r.token;
       const std::int64_t at = token * p_.o_token_stride + r.head * p_.o_head_stride;
 #pragma unroll
       for (int d = 0; d < kDimBlocks; d += kIsFp8<Kv> ? 2 : 1) {

@@ -32,6 +32,7 @@ struct Params {
   float* partial_o = nullptr;        ///< [places * num_kv_heads, rows, head_dim_vo]
   float2* partial_state = nullptr;   ///< [places * num_kv_heads, rows] (maximum in base 2, sum)
   std::int32_t* arrivals = nullptr;  ///< [places * num_kv_heads], zero between runs
+  const attention::TokenRule* rules = nullptr;  ///< [tokens of q], read by shared items
 
   std::int32_t head_dim_qk = 0;  ///< read by padded kernels only
   std::int32_t head_dim_vo = 0;
