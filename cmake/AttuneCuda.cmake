@@ -8,8 +8,9 @@
 #   src/backends/<name>/cuda/     what joins planner and kernels; cuda/backend.hpp declares
 #                                 attune::backends::<name>::make_cuda, and its presence enlists the backend
 #   src/conformance/cuda/         memory and graphs for the conformance suite; needs ATTUNE_TOOLS
-# It exports attune_backend_entry_v1 (include/attune/plugin.hpp), attune_model_ops_v1 (model/cuda_ops_entry.hpp) and
-# attune_conformance_memory_v1 (conformance/cuda_memory_entry.hpp).
+#   src/bench/cuda/               clock, caches and ceilings for attune bench; needs ATTUNE_TOOLS
+# It exports attune_backend_entry_v1 (include/attune/plugin.hpp), attune_model_ops_v1 (model/cuda_ops_entry.hpp),
+# attune_conformance_memory_v1 (conformance/cuda_memory_entry.hpp) and attune_bench_machine_v1 (bench/cuda_machine_entry.hpp).
 
 set(attune_cuda_found FALSE)
 if(NOT ATTUNE_CUDA STREQUAL "off")
@@ -57,6 +58,10 @@ endif()
 if(TARGET attune_conformance)
   file(GLOB attune_cuda_conformance CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/conformance/cuda/*.cpp)
   list(APPEND attune_cuda_sources ${attune_cuda_conformance})
+endif()
+if(TARGET attune_bench)
+  file(GLOB attune_cuda_bench CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/bench/cuda/*.cpp)
+  list(APPEND attune_cuda_sources ${attune_cuda_bench})
 endif()
 list(REMOVE_DUPLICATES attune_cuda_sources)
 

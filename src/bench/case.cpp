@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <span>
 
 #include "base/join.hpp"
 
@@ -20,7 +21,7 @@ struct SuiteRow {
 };
 
 // Shapes of models in use; bench/README.md says which targets they stand for.
-constexpr SuiteRow kRows[] = {
+constexpr SuiteRow kHostRows[] = {
     {"prefill", "gqa/prefill/bf16/hd128/gqa4/page16/b1x512"},
     {"prefill", "gqa/prefill/bf16/hd128/gqa4/page16/b1x2048"},
     {"prefill", "gqa/prefill/bf16/hd128/gqa4/page16/b1x4096"},
@@ -50,6 +51,39 @@ constexpr SuiteRow kRows[] = {
     {"linear", "gdn/decode/bf16/hd128/h32/b16x1"},
     {"linear", "kda/decode/bf16/hd128/h32/b16x1"},
     {"linear", "mamba2/decode/bf16/hd128-64/h64/b16x1"},
+};
+
+// The same models as a GPU serves them: the shapes of docs/performance/cuda-*.md.
+constexpr SuiteRow kGpuRows[] = {
+    {"prefill", "gqa/prefill/bf16/hd128/gqa4/page64/b16x1024"},
+    {"prefill", "gqa/prefill/bf16/hd128/gqa4/page64/b4x4096"},
+    {"prefill", "gqa/prefill/bf16/hd128/gqa4/page64/b1x16384"},
+    {"prefill", "gqa/prefill/bf16/hd64/gqa4/page64/b1x16384"},
+    {"prefill", "gqa/prefill/bf16/hd256/gqa1/page64/b1x16384"},
+    {"decode", "gqa/decode/bf16/hd128/gqa4/page1/b64x8192"},
+    {"decode", "gqa/decode/bf16/hd128/gqa4/page16/b64x8192"},
+    {"decode", "gqa/decode/bf16/hd128/gqa4/page64/b64x8192"},
+    {"decode", "gqa/decode/bf16/hd128/gqa8/page64/b16x32768"},
+    {"decode", "gqa/decode/bf16/hd128/gqa4/page64/b256x1024"},
+    {"decode", "gqa/decode/bf16/hd128/gqa4/page64/b1x32768"},
+    {"decode", "gqa/decode/fp8_e4m3/hd128/gqa8/page64/b128x2048"},
+    {"mla", "mla/decode/bf16/hd576/gqa128/page64/b128x4096"},
+    {"mla", "mla/decode/bf16/hd576/gqa16/page64/b128x8192"},
+    {"mla", "mla/decode/bf16/hd576/gqa16/page64/b64x16384"},
+    {"mla", "mla/decode/bf16/hd576/gqa128/page64/b1x65536"},
+    {"mla", "mla/decode/bf16/hd576/gqa16/page64/b1x4096"},
+    {"mla", "gqa/prefill/bf16/hd192-128/gqa16/page64/b2x8192"},
+    {"cascade", "gqa/decode/bf16/hd128/gqa4/page64/b64x1024+32768"},
+    {"cascade", "gqa/decode/bf16/hd128/gqa4/page64/b64x1024+32768/flat"},
+    {"linear", "gdn/prefill/bf16/hd128/h32/b1x8192"},
+    {"linear", "gdn/prefill/bf16/hd128/h32/b8x4096"},
+    {"linear", "kda/prefill/bf16/hd128/h32/b1x8192"},
+    {"linear", "kda/prefill/bf16/hd128/h32/b8x4096"},
+    {"linear", "mamba2/prefill/bf16/hd128-64/h128/b1x8192"},
+    {"linear", "lightning/prefill/bf16/hd128/h64/b1x8192"},
+    {"linear", "gdn/decode/bf16/hd128/h32/b64x1"},
+    {"linear", "kda/decode/bf16/hd128/h32/b64x1"},
+    {"linear", "mamba2/decode/bf16/hd128-64/h128/b64x1"},
 };
 
 Status malformed(std::string_view name, std::string_view what) {
@@ -220,7 +254,7 @@ Result<Case> parse_case(std::string_view name) {
   return c;
 }
 
-Result<std::vector<Case>> suite(std::string_view wanted) {
+Result<std::vector<Case>> suite(std::string_view wanted, DeviceKind device) {
   constexpr std::string_view kSuites[] = {"prefill", "decode", "mla", "linear",
                                           "cascade", "sparse", "all"};
   bool known = false;
@@ -229,7 +263,9 @@ Result<std::vector<Case>> suite(std::string_view wanted) {
     return invalid_argument(join("no suite is called '", wanted,
                                  "'; wanted prefill, decode, mla, linear, cascade, sparse or all"));
   std::vector<Case> cases;
-  for (const SuiteRow& row : kRows) {
+  const std::span<const SuiteRow> rows =
+      device == DeviceKind::cpu ? std::span<const SuiteRow>(kHostRows) : kGpuRows;
+  for (const SuiteRow& row : rows) {
     if (wanted != "all" && row.suite != wanted) continue;
     Result<Case> c = parse_case(row.name);
     if (!c.ok()) return c.status();

@@ -10,20 +10,9 @@
 #include <attune/status.hpp>
 
 #include "bench/case.hpp"
+#include "bench/machine.hpp"
 
 namespace attune::bench {
-
-/// Of the machine, measured once a run.
-struct Ceilings {
-  double bytes_per_s = 0.0;
-  double bf16_flops = 0.0;
-  double f32_flops = 0.0;
-  std::string bandwidth_how;
-  std::string bf16_how;
-  std::string f32_how;
-};
-
-[[nodiscard]] Ceilings measure_ceilings(Executor& executor, CpuIsa isa);
 
 enum class Bound : std::uint8_t { compute, memory, latency };
 
@@ -49,15 +38,9 @@ struct Row {
   Bound bound = Bound::memory;
 };
 
-struct RunOptions {
-  int min_repeats = 3;
-  int max_repeats = 31;
-  double max_seconds = 2.0;  ///< of timed runs; at least min_repeats are made all the same
-};
-
 /// `backend` by name. Refusals come back as a Status of code unsupported.
 [[nodiscard]] Result<Row> run_case(const Registry& registry, std::string_view backend,
-                                   const Case& c, const DeviceInfo& device, Executor& executor,
+                                   const Case& c, const DeviceInfo& device, Machine& machine,
                                    const Ceilings& ceilings, const RunOptions& options);
 
 }  // namespace attune::bench

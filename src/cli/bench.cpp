@@ -42,10 +42,10 @@ std::vector<std::string> split(const std::string& list) {
   return words;
 }
 
-Result<std::vector<bench::Case>> wanted_cases(const BenchOptions& o) {
+Result<std::vector<bench::Case>> wanted_cases(const BenchOptions& o, DeviceKind device) {
   if (!o.cases.empty() && !o.suite.empty())
     return invalid_argument("--suite and --case exclude each other: give one");
-  if (o.cases.empty()) return bench::suite(o.suite.empty() ? "all" : o.suite);
+  if (o.cases.empty()) return bench::suite(o.suite.empty() ? "all" : o.suite, device);
   std::vector<bench::Case> cases;
   for (const std::string& list : o.cases) {
     for (const std::string& word : split(list)) {
@@ -81,6 +81,11 @@ void print_row(const bench::Row& row) {
              name(row.bound));
 }
 
+Result<std::unique_ptr<bench::Machine>> machine_of(const DeviceInfo& device, Executor& executor) {
+  if (device.kind == DeviceKind::cuda) return bench::cuda_machine(device);
+  return bench::host_machine(executor, device.isa);
+}
+
 int run_bench(const BenchOptions& o) {
   const Result<DeviceInfo> device = device_of(o.common);
   if (!device.ok()) return report(device.status());
@@ -91,7 +96,7 @@ int run_bench(const BenchOptions& o) {
     if (!path.ends_with(".json") && !path.ends_with(".csv") && !path.ends_with(".html"))
       return report(invalid_argument("--output " + path +
                                      ": wanted a name that ends in .json, .csv or .html"));
-  const Result<std::vector<bench::Case>> cases = wanted_cases(o);
+  const Result<std::vector<bench::Case>> cases = wanted_cases(o, device->kind);
   if (!cases.ok()) return report(cases.status());
   const Result<Registry> registry = open_registry(o.common);
   if (!registry.ok()) return report(registry.status());
@@ -100,10 +105,14 @@ int run_bench(const BenchOptions& o) {
   const int threads = thread_count(o.common, *device);
   const auto executor = make_thread_pool(threads);
   if (!executor.ok()) return report(executor.status());
+  const auto machine = machine_of(*device, **executor);
+  if (!machine.ok()) return report(machine.status());
 
   bench::Report result{.device = *device, .threads = threads, .version = ATTUNE_VERSION};
   fmt::print(stderr, "measuring this machine's ceilings …\n");
-  result.ceilings = bench::measure_ceilings(**executor, device->isa);
+  const Result<bench::Ceilings> ceilings = (*machine)->ceilings();
+  if (!ceilings.ok()) return report(ceilings.status());
+  result.ceilings = *ceilings;
   fmt::print(stderr, "reads {:.1f} GB/s, bf16 {:.3f} TFLOP/s ({}), fp32 {:.3f} TFLOP/s ({})\n",
              result.ceilings.bytes_per_s / 1e9, result.ceilings.bf16_flops / 1e12,
              result.ceilings.bf16_how, result.ceilings.f32_flops / 1e12, result.ceilings.f32_how);
@@ -111,7 +120,7 @@ int run_bench(const BenchOptions& o) {
   for (const bench::Case& c : *cases) {
     for (const std::string& backend : *backends) {
       const Result<bench::Row> row =
-          bench::run_case(*registry, backend, c, *device, **executor, result.ceilings, {});
+          bench::run_case(*registry, backend, c, *device, **machine, result.ceilings, {});
       if (row.ok()) {
         result.rows.push_back(*row);
         if (!o.common.json) print_row(*row);

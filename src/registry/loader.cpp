@@ -103,6 +103,21 @@ std::string find_cuda_library() {
   return {};
 }
 
+Result<void*> cuda_library_symbol(const char* symbol) {
+  const std::string path = find_cuda_library();
+  if (path.empty())
+    return unsupported(
+        "libattune_cuda.so is not beside this program: build with the CUDA toolkit, or use "
+        "--device cpu");
+  if (const auto entry = open_plugin(path); !entry.ok()) return entry.status();
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* const found = library == nullptr ? nullptr : dlsym(library, symbol);
+  if (found == nullptr)
+    return plugin_error(
+        join(path, " has no ", symbol, ": build it with the programs (ATTUNE_TOOLS=ON)"));
+  return found;
+}
+
 bool same_descriptor(const BackendDescriptor& a, const BackendDescriptor& b) {
   if (a.name != b.name || a.capabilities.size() != b.capabilities.size()) return false;
   for (std::size_t i = 0; i < a.capabilities.size(); ++i)

@@ -15,6 +15,10 @@ namespace attune::registry {
 /// libattune_cuda.so beside this library or program; empty where there is none.
 [[nodiscard]] std::string find_cuda_library();
 
+/// What libattune_cuda.so exports beside its table of backends, for the parts of the program that
+/// work on a GPU without one. Opens the library, and checks it, if nobody has; it stays open.
+[[nodiscard]] Result<void*> cuda_library_symbol(const char* symbol);
+
 /// Field by field: a library built from another catalog is stale, and says so.
 [[nodiscard]] bool same_descriptor(const BackendDescriptor& a, const BackendDescriptor& b);
 
