@@ -55,6 +55,7 @@ Result<runtime::EngineOptions> engine_options(const GenerateOptions& o,
   if (!speculation.ok()) return speculation.status();
   engine.speculation = *speculation;
   engine.prefix.enabled = !o.no_prefix_cache && prompts.size() > 1;
+  engine.record_decodes = !o.no_graphs;
   constexpr std::int64_t kLargestPage = 256;  // a last page may hold one token
   engine.pool_tokens = o.pool_tokens > 0
                            ? o.pool_tokens

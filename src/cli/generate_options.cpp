@@ -127,6 +127,10 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
                    "for bit; a step of a prompt is 64 tokens at least");
   command.add_flag("--no-prefix-cache", o.no_prefix_cache,
                    "compute every prompt whole, also where it begins like another");
+  command.add_flag(
+      "--no-graphs", o.no_graphs,
+      "launch every kernel of a decode step anew; on a GPU a step is recorded once and "
+      "replayed");
   command
       .add_option("--speculate", o.speculate,
                   "none or ngram: guess the next tokens from earlier ones and verify them in one "

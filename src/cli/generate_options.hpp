@@ -36,6 +36,7 @@ struct GenerateOptions {
   std::int64_t pool_tokens = 0;
   bool batch_invariant = false;
   bool no_prefix_cache = false;
+  bool no_graphs = false;
   std::string speculate = "none";
   std::optional<std::int64_t> draft_tokens;
   std::optional<std::int64_t> ngram_min;

@@ -61,6 +61,12 @@ Json generation_json(const Generation& g) {
           {"cached_tokens", g.cached_tokens}};
 }
 
+Json graphs_json(const runtime::EngineStatistics& s) {
+  return {{"recorded", s.graphs.recorded},   {"replayed", s.graphs.replayed},
+          {"issued", s.graphs.issued},       {"refusal", s.graphs.refusal},
+          {"replanned", s.replanning.count}, {"replanned_why", s.replanning.last_reason}};
+}
+
 }  // namespace
 
 void print_json(const std::vector<Generation>& generations, runtime::Session& session) {
@@ -84,6 +90,7 @@ void print_json(const std::vector<Generation>& generations, runtime::Session& se
   out["preemptions"] = s.num_preemptions;
   out["prefix_cache"] = prefix_cache_json(session.engine(), s);
   if (session.engine().options().speculation.enabled()) out["speculation"] = speculation_json(s);
+  if (session.ops().device() != DeviceKind::cpu) out["graphs"] = graphs_json(s);
   out["fallbacks"] = session.selection().fallbacks;
   fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
@@ -101,6 +108,11 @@ void print_statistics(runtime::Session& session) {
     fmt::print(stderr, "prefix cache {} prompt tokens found, {:.0f} % · {} pages evicted\n",
                s.cached_tokens, 100 * ratio(s.cached_tokens, s.cached_tokens + s.prefill_tokens),
                cache->metrics().evicted_pages);
+  }
+  if (session.ops().device() != DeviceKind::cpu) {
+    fmt::print(stderr, "graphs {} decode steps recorded, {} replayed, {} issued{}{}\n",
+               s.graphs.recorded, s.graphs.replayed, s.graphs.issued,
+               s.graphs.refusal.empty() ? "" : " · none recorded: ", s.graphs.refusal);
   }
   constexpr double kMiB = 1 << 20;
   fmt::print(stderr, "prefill {} tokens, {:.1f}/s · decode {} tokens, {:.1f}/s · load {:.2f} s\n",

@@ -52,7 +52,7 @@ Status Model::load(const WeightStore& store) {
 }
 
 Model::StepTensors Model::take(StepMemory& memory, std::int64_t num_tokens,
-                               std::int64_t num_logit_rows) const {
+                               std::int64_t num_logit_rows) {
   StepTensors t;
   t.tokens = memory.take(DType::i32, {num_tokens});
   t.positions = memory.take(DType::i32, {num_tokens});
@@ -64,13 +64,23 @@ Model::StepTensors Model::take(StepMemory& memory, std::int64_t num_tokens,
     t.router_states = memory.take(DType::f32, {num_tokens, config_.router_hidden_size});
   t.last = memory.take(DType::f32, {num_logit_rows, config_.hidden_size});
   t.logits = memory.take(DType::f32, {num_logit_rows, config_.vocab_size});
+  ropes_.take(memory, num_tokens);
   return t;
+}
+
+Model::StepTensors Model::take(StepMemory& memory, const StepInput& input) {
+  const auto num_tokens = static_cast<std::int64_t>(input.tokens.size());
+  const auto num_logit_rows = static_cast<std::int64_t>(input.logit_rows.size());
+  require(num_tokens <= options_.max_tokens && num_logit_rows <= options_.max_logit_rows &&
+              input.positions.size() == input.tokens.size() &&
+              input.groups.size() == groups_.size(),
+          "a step within its model's bounds");
+  return take(memory, num_tokens, num_logit_rows);
 }
 
 Status Model::count_memory() {
   StepMemory counting;
   (void)take(counting, options_.max_tokens, options_.max_logit_rows);
-  ropes_.fill(ops_, counting, {}, options_.max_tokens, {});
   if (per_layer_inputs_) {
     (void)per_layer_inputs_->take(counting, options_.max_tokens);
     per_layer_inputs_->lay_out(counting, options_.max_tokens);
@@ -83,20 +93,26 @@ Status Model::count_memory() {
 }
 
 Status Model::forward(const StepInput& input, std::span<float> logits) {
-  const auto num_tokens = static_cast<std::int64_t>(input.tokens.size());
-  const auto num_logit_rows = static_cast<std::int64_t>(input.logit_rows.size());
-  require(
-      num_tokens <= options_.max_tokens && num_logit_rows <= options_.max_logit_rows &&
-          input.positions.size() == input.tokens.size() && input.groups.size() == groups_.size() &&
-          logits.size() == input.logit_rows.size() * static_cast<std::size_t>(config_.vocab_size),
-      "a step within its model's bounds");
-  if (num_tokens == 0) return {};
+  if (input.tokens.empty()) return {};
+  upload(input);
+  if (Status s = compute(input); !s.ok()) return s;
+  return download(input, logits);
+}
 
+void Model::upload(const StepInput& input) {
   StepMemory memory(memory_.data(), memory_.bytes());
-  const StepTensors t = take(memory, num_tokens, num_logit_rows);
+  const StepTensors t = take(memory, input);
   ops_.upload(t.tokens.data, input.tokens.data(), input.tokens.size_bytes());
   ops_.upload(t.positions.data, input.positions.data(), input.positions.size_bytes());
-  ropes_.fill(ops_, memory, input.positions, num_tokens, t.positions);
+  ops_.upload(t.logit_rows.data, input.logit_rows.data(), input.logit_rows.size_bytes());
+  ropes_.upload_positions(ops_, input.positions);
+}
+
+Status Model::compute(const StepInput& input) {
+  StepMemory memory(memory_.data(), memory_.bytes());
+  const StepTensors t = take(memory, input);
+  const std::int64_t num_tokens = t.x.shape[0];
+  ropes_.fill(ops_, t.positions);
   ops_.embedding(*embedding_, t.tokens, static_cast<float>(config_.embedding_multiplier), t.x);
   if (input_scaling_) input_scaling_->apply(ops_, t.x);
 
@@ -118,8 +134,7 @@ Status Model::forward(const StepInput& input, std::span<float> logits) {
   for (const DecoderLayer& layer : layers_)
     if (Status s = layer.forward(step, t.x); !s.ok()) return s;
 
-  if (num_logit_rows == 0) return ops_.synchronize();
-  ops_.upload(t.logit_rows.data, input.logit_rows.data(), input.logit_rows.size_bytes());
+  if (input.logit_rows.empty()) return {};
   ops_.gather_rows(t.x, t.logit_rows, t.last);
   ops_.norm(t.last, final_norm_.params, t.last);
   ops_.linear(head_ ? *head_ : *embedding_, t.last, t.logits);
@@ -127,6 +142,14 @@ Status Model::forward(const StepInput& input, std::span<float> logits) {
     ops_.scale(t.logits, static_cast<float>(config_.logits_multiplier), t.logits);
   if (config_.final_logits_soft_cap > 0)
     ops_.soft_cap(t.logits, static_cast<float>(config_.final_logits_soft_cap), t.logits);
+  return {};
+}
+
+Status Model::download(const StepInput& input, std::span<float> logits) {
+  StepMemory memory(memory_.data(), memory_.bytes());
+  const StepTensors t = take(memory, input);
+  require(logits.size() <= static_cast<std::size_t>(t.logits.num_elements()),
+          "no more logits than the step has");
   if (Status s = ops_.download(logits.data(), t.logits.data, logits.size_bytes()); !s.ok())
     return s;
   return ops_.synchronize();

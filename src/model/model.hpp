@@ -45,6 +45,13 @@ class Model {
   /// One step. `logits`: fp32 [logit_rows, vocab_size] in host memory.
   Status forward(const StepInput& input, std::span<float> logits);
 
+  /// Its three thirds. compute() issues verbs and launches only, on addresses that depend on
+  /// nothing but the counts of tokens and logit rows: it may be recorded (Ops::record). The logits
+  /// of leading rows may be all that is wanted.
+  void upload(const StepInput& input);
+  Status compute(const StepInput& input);
+  Status download(const StepInput& input, std::span<float> logits);
+
  private:
   Model(const ModelConfig& config, std::vector<AttentionGroup> groups, Ops& ops,
         const ModelOptions& options);
@@ -60,7 +67,9 @@ class Model {
     TensorView last;           ///< [logit rows, hidden]
     TensorView logits;         ///< [logit rows, vocab]
   };
-  StepTensors take(StepMemory& memory, std::int64_t num_tokens, std::int64_t num_logit_rows) const;
+  /// A step's tensors, and the tables of its positions.
+  StepTensors take(StepMemory& memory, std::int64_t num_tokens, std::int64_t num_logit_rows);
+  StepTensors take(StepMemory& memory, const StepInput& input);
   Status count_memory();
 
   ModelConfig config_;

@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -114,6 +115,16 @@ struct ExpertParts {
   ActivationParams activation;
 };
 
+/// Verbs and launches that were recorded once, to be done again on the same addresses: what those
+/// hold may have changed.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  /// Memory that it works in has been moved since: record anew.
+  [[nodiscard]] virtual bool stale() const = 0;
+  virtual void replay() = 0;  ///< in order, like a verb
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -130,6 +141,14 @@ class Ops {
   /// Waits for everything; the first failure since the last call.
   virtual Status synchronize() = 0;
   [[nodiscard]] virtual Stream stream() const = 0;  ///< where the verbs run; for the backends
+
+  /// Records what `body` issues on stream() instead of doing it. It must have been issued before in
+  /// the same shapes, so that nothing is left to allocate or look up, and copies nothing from or to
+  /// the host. Refused where the device cannot.
+  virtual Result<std::unique_ptr<Recording>> record(const std::function<Status()>& body) {
+    (void)body;
+    return unsupported("this device does work as it comes and records none");
+  }
 
   // Weights, at load.
   /// The views may have to stay mapped: the CPU multiplies straight from the file where it can.

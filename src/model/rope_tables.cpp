@@ -41,23 +41,19 @@ Status RopeTables::upload(Ops& ops) {
   return {};
 }
 
-void RopeTables::fill(Ops& ops, StepMemory& memory, std::span<const std::int32_t> positions,
-                      std::int64_t num_tokens, const TensorView& device_positions) {
-  const bool counting = positions.empty();
-  for (std::size_t i = 0; i < ropes_.size(); ++i) {
-    const Rope& rope = ropes_[i];
-    cos_sin_[i] = memory.take(DType::f32, {num_tokens, 2 * rope.pairs});
-    if (counting) continue;
-    ops.rope_angles(device_positions, static_cast<const float*>(rope.inv_freq.data()), rope.pairs,
-                    rope.factor, cos_sin_[i]);
-  }
+void RopeTables::take(StepMemory& memory, std::int64_t num_tokens) {
+  for (std::size_t i = 0; i < ropes_.size(); ++i)
+    cos_sin_[i] = memory.take(DType::f32, {num_tokens, 2 * ropes_[i].pairs});
+  for (std::size_t i = 0; i < temperatures_.size(); ++i)
+    query_scale_[i] = memory.take(DType::f32, {num_tokens, temperatures_[i].head_dim});
+}
+
+void RopeTables::upload_positions(Ops& ops, std::span<const std::int32_t> positions) const {
   // A factor on a whole query is a turn by no angle with a cosine of that factor: the same verb
   // serves, and every device has it.
   for (std::size_t i = 0; i < temperatures_.size(); ++i) {
     const Temperature& t = temperatures_[i];
     const auto pairs = static_cast<std::size_t>(t.head_dim) / 2;
-    query_scale_[i] = memory.take(DType::f32, {num_tokens, t.head_dim});
-    if (counting) continue;
     std::vector<float> table(positions.size() * 2 * pairs, 0.0f);
     for (std::size_t row = 0; row < positions.size(); ++row) {
       const double steps = std::floor((positions[row] + 1.0) / t.floor);
@@ -66,6 +62,12 @@ void RopeTables::fill(Ops& ops, StepMemory& memory, std::span<const std::int32_t
     }
     ops.upload(query_scale_[i].data, table.data(), table.size() * sizeof(float));
   }
+}
+
+void RopeTables::fill(Ops& ops, const TensorView& device_positions) const {
+  for (std::size_t i = 0; i < ropes_.size(); ++i)
+    ops.rope_angles(device_positions, static_cast<const float*>(ropes_[i].inv_freq.data()),
+                    ropes_[i].pairs, ropes_[i].factor, cos_sin_[i]);
 }
 
 }  // namespace attune::model

@@ -28,9 +28,11 @@ class RopeTables {
 
   Status upload(Ops& ops);
 
-  /// Takes the tables from `memory` and, unless it only counts, fills them.
-  void fill(Ops& ops, StepMemory& memory, std::span<const std::int32_t> positions,
-            std::int64_t num_tokens, const TensorView& device_positions);
+  /// Takes a step's tables from `memory`; then what the host makes of its positions goes there, and
+  /// the device makes the rest of them.
+  void take(StepMemory& memory, std::int64_t num_tokens);
+  void upload_positions(Ops& ops, std::span<const std::int32_t> positions) const;
+  void fill(Ops& ops, const TensorView& device_positions) const;
 
   [[nodiscard]] std::span<const TensorView> cos_sin() const { return cos_sin_; }
   [[nodiscard]] std::span<const TensorView> query_scale() const { return query_scale_; }

@@ -32,7 +32,7 @@ std::int32_t token_of(const ScheduledRow& row, std::int64_t i) {
 }  // namespace
 
 Status StepBatch::assign(std::span<const ScheduledRow> rows, std::span<const CacheGroup> groups,
-                         std::int32_t page_size, bool verify_as_decodes) {
+                         std::int32_t page_size, const BatchShape& shape) {
   tokens_.clear();
   positions_.clear();
   logit_rows_.clear();
@@ -55,18 +55,28 @@ Status StepBatch::assign(std::span<const ScheduledRow> rows, std::span<const Cac
     const StepPart part = rows[begin].part();
     std::size_t end = begin + 1;
     while (end < rows.size() && rows[end].part() == part) ++end;
-    const bool as_decodes = verify_as_decodes && part == StepPart::verify;
-    if (Status s = add_part(part, rows.subspan(begin, end - begin), groups, page_size, as_decodes);
-        !s.ok())
-      return s;
+    PartRows given{.part = part,
+                   .rows = rows.subspan(begin, end - begin),
+                   .as_decodes = shape.verify_as_decodes && part == StepPart::verify};
+    if (part == StepPart::decode && shape.decode_rows > 0) {
+      require(end == rows.size(), "nothing follows decodes that are filled up");
+      given.num_empty =
+          std::max<std::int64_t>(shape.decode_rows - static_cast<std::int64_t>(end - begin), 0);
+    }
+    for (std::int64_t i = 0; i < given.num_empty; ++i) {
+      logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()));
+      tokens_.push_back(0);
+      positions_.push_back(0);
+    }
+    if (Status s = add_part(given, groups, page_size); !s.ok()) return s;
     begin = end;
   }
   return {};
 }
 
-Status StepBatch::add_part(StepPart part, std::span<const ScheduledRow> rows,
-                           std::span<const CacheGroup> groups, std::int32_t page_size,
-                           bool as_decodes) {
+Status StepBatch::add_part(const PartRows& given, std::span<const CacheGroup> groups,
+                           std::int32_t page_size) {
+  const StepPart part = given.part;
   PartBatch batch;
   batch.part = part;
   if (!parts_.empty()) batch.first_row = parts_.back().first_row + parts_.back().num_rows;
@@ -75,41 +85,46 @@ Status StepBatch::add_part(StepPart part, std::span<const ScheduledRow> rows,
   arrays.draft_len.clear();
   arrays.draft_states.clear();
   arrays.qo_indptr.assign(1, 0);
-  arrays.zeros.assign(rows.size() + 1, 0);
-  for (const ScheduledRow& row : rows) {
+  const std::size_t num_requests = given.rows.size() + static_cast<std::size_t>(given.num_empty);
+  arrays.zeros.assign(num_requests + 1, 0);
+  for (const ScheduledRow& row : given.rows) {
     batch.num_rows += row.num_rows();
     arrays.qo_indptr.push_back(static_cast<std::int32_t>(batch.num_rows));
     arrays.state_indices.push_back(row.request->state_slot);
     arrays.draft_len.push_back(static_cast<std::int32_t>(row.drafts));
     arrays.draft_states.push_back(row.drafts > 0 ? row.request->draft_state_slot : -1);
   }
+  for (std::int64_t i = 0; i < given.num_empty; ++i) {
+    arrays.qo_indptr.push_back(static_cast<std::int32_t>(++batch.num_rows));
+    arrays.state_indices.push_back(-1);
+  }
   batch.pageless.form = form_of(part);
   batch.pageless.page_size = page_size;
   batch.pageless.qo_indptr = arrays.qo_indptr;
   batch.pageless.kv_indptr = arrays.zeros;
-  batch.pageless.kv_last_page_len = std::span(arrays.zeros).first(rows.size());
+  batch.pageless.kv_last_page_len = std::span(arrays.zeros).first(num_requests);
   batch.pageless.state_indices = arrays.state_indices;
   if (part == StepPart::verify) {
     batch.pageless.draft_len = arrays.draft_len;
     batch.pageless.draft_states = arrays.draft_states;
   }
   for (std::size_t g = 0; g < groups.size(); ++g)
-    if (Status s = add_pages(g, rows, page_size, as_decodes, batch); !s.ok()) return s;
+    if (Status s = add_pages(given, g, page_size, batch); !s.ok()) return s;
   parts_.push_back(std::move(batch));
   return {};
 }
 
-Status StepBatch::add_pages(std::size_t group, std::span<const ScheduledRow> rows,
-                            std::int32_t page_size, bool as_decodes, PartBatch& batch) {
+Status StepBatch::add_pages(const PartRows& given, std::size_t group, std::int32_t page_size,
+                            PartBatch& batch) {
   page_ids_.clear();
-  for (const ScheduledRow& row : rows)
+  for (const ScheduledRow& row : given.rows)
     for (PageId page : row.request->pages[group].pages())
       page_ids_.push_back(static_cast<std::int32_t>(page));
   table_rows_.clear();
   std::size_t first_page = 0;
-  for (const ScheduledRow& row : rows) {
+  for (const ScheduledRow& row : given.rows) {
     const cache::RequestPages& pages = row.request->pages[group];
-    const std::int64_t qo_len = as_decodes ? 1 : row.num_rows();
+    const std::int64_t qo_len = given.as_decodes ? 1 : row.num_rows();
     for (std::int64_t end = qo_len; end <= row.num_rows(); ++end) {
       table_rows_.push_back({.pages = std::span<const std::int32_t>(page_ids_).subspan(
                                  first_page, pages.pages().size()),
@@ -119,14 +134,15 @@ Status StepBatch::add_pages(std::size_t group, std::span<const ScheduledRow> row
     }
     first_page += pages.pages().size();
   }
+  for (std::int64_t i = 0; i < given.num_empty; ++i) table_rows_.push_back({.qo_len = 1});
   attention::PageTable& table = tables_[static_cast<std::size_t>(batch.part)][group];
   if (Status s = table.assign(table_rows_, page_size); !s.ok()) return s;
-  BatchView view = table.view(as_decodes ? BatchForm::decode : form_of(batch.part));
-  if (!as_decodes) view.state_indices = batch.pageless.state_indices;
+  BatchView view = table.view(given.as_decodes ? BatchForm::decode : form_of(batch.part));
+  if (!given.as_decodes) view.state_indices = batch.pageless.state_indices;
   std::vector<PrefixGroup>& shared = prefix_groups_[static_cast<std::size_t>(batch.part)][group];
   shared.clear();
   // Drafts run as decodes so that they round as decoding does: a level of shared keys would not.
-  if (!as_decodes) attention::find_prefix_groups(view, shared);
+  if (!given.as_decodes) attention::find_prefix_groups(view, shared);
   view.prefix_groups = shared;
   batch.views.push_back(view);
   const auto slots = table.slot_mapping();

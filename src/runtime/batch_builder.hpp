@@ -27,17 +27,24 @@ struct PartBatch {
   BatchView pageless;            ///< the same requests without pages, for linear groups
 };
 
+struct BatchShape {
+  bool verify_as_decodes = false;  ///< drafts over pages become decodes, a request of a token each
+  /// Decodes are filled up to this many with requests of a token without keys, states or a place to
+  /// write, behind the others: a step of few shapes. Only where nothing follows the decodes.
+  std::int64_t decode_rows = 0;
+};
+
 class StepBatch {
  public:
   /// Replaces the contents; `rows` go by part. Every row's pages are held already; what neighbours'
   /// pages have in common becomes the views' prefix_groups.
-  /// `verify_as_decodes`: drafts over pages become decodes, a request of one token each.
   Status assign(std::span<const ScheduledRow> rows, std::span<const CacheGroup> groups,
-                std::int32_t page_size, bool verify_as_decodes = false);
+                std::int32_t page_size, const BatchShape& shape = {});
 
   [[nodiscard]] std::span<const std::int32_t> tokens() const { return tokens_; }
   [[nodiscard]] std::span<const std::int32_t> positions() const { return positions_; }
-  /// Rows whose logits are wanted, and how many of them each scheduled row has.
+  /// Rows whose logits are wanted, and how many of them each scheduled row has; those that fill up
+  /// come last.
   [[nodiscard]] std::span<const std::int32_t> logit_rows() const { return logit_rows_; }
   [[nodiscard]] std::span<const std::int64_t> logits_per_row() const { return logits_per_row_; }
   /// Only parts with rows.
@@ -47,10 +54,17 @@ class StepBatch {
   }
 
  private:
-  Status add_part(StepPart part, std::span<const ScheduledRow> rows,
-                  std::span<const CacheGroup> groups, std::int32_t page_size, bool as_decodes);
-  Status add_pages(std::size_t group, std::span<const ScheduledRow> rows, std::int32_t page_size,
-                   bool as_decodes, PartBatch& batch);
+  /// Of one part: its rows, the empty ones behind them, and how they are seen.
+  struct PartRows {
+    StepPart part = StepPart::prefill;
+    std::span<const ScheduledRow> rows;
+    std::int64_t num_empty = 0;
+    bool as_decodes = false;
+  };
+  Status add_part(const PartRows& given, std::span<const CacheGroup> groups,
+                  std::int32_t page_size);
+  Status add_pages(const PartRows& given, std::size_t group, std::int32_t page_size,
+                   PartBatch& batch);
 
   std::vector<std::int32_t> tokens_;
   std::vector<std::int32_t> positions_;

@@ -57,6 +57,8 @@ Status Engine::allocate() {
   auto plans = StepPlans::make(backends_, *kv_, options_, ops_);
   if (!plans.ok()) return plans.status();
   plans_ = std::move(*plans);
+  if (ops_.device() != DeviceKind::cpu)
+    replay_.emplace(model_, ops_, options_.record_decodes ? "" : "it was not wanted");
   if (options_.prefix.enabled) {
     const PrefixSharing::Setup setup{.options = options_.prefix,
                                      .granule = options_.scheduler.granule,
@@ -164,18 +166,17 @@ Result<std::vector<Event>> Engine::step() {
   if (rows.empty()) return events;
   order_by_prefix(rows);
   if (Status s = assign_states(rows); !s.ok()) return s;
-  if (Status s = batch_.assign(rows, kv_->groups(), backends_.page_size,
-                               options_.speculation.verify_as_decodes);
-      !s.ok())
-    return s;
+  const bool decodes = rows.back().part() == StepPart::decode;  // parts stand in order: all of them
+  const BatchShape shape{.verify_as_decodes = options_.speculation.verify_as_decodes,
+                         .decode_rows = decodes && replay_
+                                            ? decode_rows(static_cast<std::int64_t>(rows.size()),
+                                                          options_.scheduler.max_batch)
+                                            : 0};
+  if (Status s = batch_.assign(rows, kv_->groups(), backends_.page_size, shape); !s.ok()) return s;
   if (Status s = plans_->plan(batch_); !s.ok()) return s;
   if (Status s = run_model(); !s.ok()) return s;
   if (Status s = take_logits(rows, events); !s.ok()) return s;
-
-  std::int64_t decode_rows = 0;
-  for (const ScheduledRow& row : rows)
-    if (row.decode) decode_rows += row.num_rows();
-  count(decode_rows, seconds_since(start));
+  count(rows, seconds_since(start));
   return events;
 }
 
@@ -188,7 +189,13 @@ Status Engine::run_model() {
                                .kv_scales = kv_scales_,
                                .kv = &kv_->storage(),
                                .states = states_ ? &states_->pool() : nullptr};
-  return model_.forward(input, std::span(logits_).first(batch_.logit_rows().size() * vocab));
+  std::int64_t wanted = 0;
+  for (std::int64_t rows : batch_.logits_per_row()) wanted += rows;
+  model_.upload(input);
+  const std::int64_t edition = plans_->edition();
+  if (Status s = edition > 0 ? replay_->compute(input, edition) : model_.compute(input); !s.ok())
+    return s;
+  return model_.download(input, std::span(logits_).first(static_cast<std::size_t>(wanted) * vocab));
 }
 
 Status Engine::take_logits(std::span<const ScheduledRow> rows, std::vector<Event>& events) {
@@ -216,8 +223,13 @@ Status Engine::take_logits(std::span<const ScheduledRow> rows, std::vector<Event
   return {};
 }
 
-void Engine::count(std::int64_t decode_rows, double seconds) {
-  const auto total = static_cast<std::int64_t>(batch_.tokens().size());
+void Engine::count(std::span<const ScheduledRow> rows, double seconds) {
+  std::int64_t total = 0;
+  std::int64_t decode_rows = 0;
+  for (const ScheduledRow& row : rows) {
+    total += row.num_rows();
+    if (row.decode) decode_rows += row.num_rows();
+  }
   const double decode_share = static_cast<double>(decode_rows) / static_cast<double>(total);
   statistics_.prefill_tokens += total - decode_rows;
   statistics_.decode_seconds += seconds * decode_share;
@@ -320,6 +332,8 @@ EngineStatistics Engine::statistics() const {
   EngineStatistics statistics = statistics_;
   statistics.num_preemptions = scheduler_->num_preemptions();
   statistics.cached_tokens = scheduler_->num_cached_tokens();
+  if (replay_) statistics.graphs = replay_->statistics();
+  statistics.replanning = plans_->replanning();
   return statistics;
 }
 

@@ -24,6 +24,7 @@
 #include "runtime/backend_set.hpp"
 #include "runtime/batch_builder.hpp"
 #include "runtime/engine_options.hpp"
+#include "runtime/graph_replay.hpp"
 #include "runtime/kv_memory.hpp"
 #include "runtime/prefix_sharing.hpp"
 #include "runtime/request.hpp"
@@ -55,6 +56,8 @@ struct EngineStatistics {
   std::int64_t kv_bytes = 0;
   std::int64_t state_bytes = 0;
   std::int64_t workspace_bytes = 0;
+  GraphStatistics graphs{};
+  Replanning replanning{};  ///< of decodes on a device
 };
 
 class Engine {
@@ -113,7 +116,7 @@ class Engine {
   Status complete(const ScheduledRow& row, std::span<const float> logits,
                   std::vector<Event>& events);
   void finish(Request& request, FinishReason reason);
-  void count(std::int64_t decode_rows, double seconds);
+  void count(std::span<const ScheduledRow> rows, double seconds);
 
   model::Model& model_;
   model::Ops& ops_;
@@ -125,6 +128,7 @@ class Engine {
   std::unique_ptr<PrefixSharing> sharing_;
   std::optional<Scheduler> scheduler_;
   std::unique_ptr<StepPlans> plans_;
+  std::optional<GraphReplay> replay_;  ///< of decodes, where memory is not the host's
 
   StepBatch batch_;
   std::vector<float> logits_;

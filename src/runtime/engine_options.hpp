@@ -19,6 +19,8 @@ struct EngineOptions {
   SpeculationOptions speculation{};
   bool keep_logits = false;    ///< requests may ask for the logits of every position
   bool score_prompts = false;  ///< requests may ask for the log-probability of every token
+  /// Decode steps are recorded and replayed where the device can (graph_replay.hpp).
+  bool record_decodes = true;
 
   /// Rows of the requests that decode or verify in one step.
   [[nodiscard]] std::int64_t max_decode_tokens() const {

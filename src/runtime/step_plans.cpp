@@ -1,9 +1,23 @@
 #include "runtime/step_plans.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace attune::runtime {
+namespace {
+
+constexpr std::size_t kWorkspaceAlignment = 256;
+
+/// Doublings: what is decided from lengths (splits, a kernel for long keys) is decided anew in the
+/// next one.
+int length_class(const BatchView& view) {
+  std::int64_t longest = 0;
+  for (std::int64_t i = 0; i < view.batch_size(); ++i) longest = std::max(longest, view.kv_len(i));
+  return std::bit_width(static_cast<std::uint64_t>(longest));
+}
+
+}  // namespace
 
 StepPlans::StepPlans(const BackendSet& backends, const KvMemory& kv, const EngineOptions& options,
                      model::Ops& ops)
@@ -26,8 +40,10 @@ Status StepPlans::allocate() {
   for (std::size_t g = 0; g < slots_.size(); ++g) {
     for (const StepPart part : {StepPart::decode, StepPart::verify, StepPart::prefill}) {
       if (part == StepPart::verify && !options_.speculation.enabled()) continue;
-      const WorkspaceSize size =
+      WorkspaceSize size =
           backends_.groups[g].of(phase_of(part, g)).workspace_size(bounds_of(part, g));
+      // A plan for few page ids, refreshed with more of them: what rounding up took from those.
+      if (size.device_bytes > 0) size.device_bytes += kWorkspaceAlignment;
       Slot& slot = slots_[g][static_cast<std::size_t>(part)];
       Result<model::Buffer> device = ops_.allocate(size.device_bytes);
       if (!device.ok()) return device.status();
@@ -89,7 +105,33 @@ std::span<const std::int64_t> StepPlans::slots_on_device(const StepBatch& batch,
   return {static_cast<const std::int64_t*>(device_slots_[cache_group].data()), slots.size()};
 }
 
+Status StepPlans::refresh(Backend& backend, const BatchView& view, Kept& kept, int length) {
+  if (kept.plan == nullptr) return invalid_argument("nothing was planned yet");
+  if (kept.length_class != length)
+    return invalid_argument("the longest request doubled since it was planned");
+  return backend.refresh(*kept.plan, view, ops_.stream());
+}
+
+Result<const Plan*> StepPlans::keep_plan(Backend& backend, const BatchView& view, Slot& slot) {
+  Kept& kept = slot.kept[view.num_qo_tokens()];
+  const int now = length_class(view);
+  if (Status fits = refresh(backend, view, kept, now); !fits.ok()) {
+    if (kept.plan != nullptr) {
+      ++replanning_.count;
+      replanning_.last_reason = fits.text();
+    }
+    Result<PlanHandle> plan = backend.plan(view, slot.workspace, ops_.stream());
+    if (!plan.ok()) return plan.status();
+    kept = {.plan = std::move(*plan), .edition = ++num_editions_, .length_class = now};
+  }
+  edition_ = std::max(edition_, kept.edition);
+  return kept.plan.get();
+}
+
 Status StepPlans::plan(const StepBatch& batch) {
+  edition_ = 0;
+  const bool keep = ops_.device() != DeviceKind::cpu && batch.parts().size() == 1 &&
+                    batch.parts()[0].part == StepPart::decode;
   for (std::size_t c = 0; c < device_slots_.size(); ++c) {
     const std::span<const std::int64_t> slots = batch.slot_mapping(c);
     ops_.upload(device_slots_[c].data(), slots.data(), slots.size_bytes());
@@ -99,13 +141,22 @@ Status StepPlans::plan(const StepBatch& batch) {
     for (const PartBatch& part : batch.parts()) {
       Backend& backend = backends_.groups[g].of(phase_of(part.part, g));
       Slot& slot = slots_[g][static_cast<std::size_t>(part.part)];
-      Result<PlanHandle> plan = backend.plan(view_of(part, g), slot.workspace, ops_.stream());
-      if (!plan.ok()) return plan.status();
-      slot.plan = std::move(*plan);
+      const BatchView view = view_of(part, g);
+      const Plan* plan = nullptr;
+      if (keep) {
+        const Result<const Plan*> kept = keep_plan(backend, view, slot);
+        if (!kept.ok()) return kept.status();
+        plan = *kept;
+      } else {
+        Result<PlanHandle> made = backend.plan(view, slot.workspace, ops_.stream());
+        if (!made.ok()) return made.status();
+        slot.plan = std::move(*made);
+        plan = slot.plan.get();
+      }
       parts_[g].push_back({.first_row = part.first_row,
                            .num_rows = part.num_rows,
                            .backend = &backend,
-                           .plan = slot.plan.get()});
+                           .plan = plan});
     }
     groups_[g] = {.parts = parts_[g], .slot_mapping = {}};
     if (const int cache_group = kv_.group_of(g); cache_group >= 0)

@@ -1,12 +1,18 @@
 // The plans of a step: who serves each part of it for each group of layers, in memory of its own
 // (layer runtime).
+//
+// On a device decodes keep their plans, one for each number of rows, and refresh them: a recorded
+// step (graph_replay.hpp) finds the new lengths at the old addresses, and one that is issued anew
+// computes with the same plan, so that both give the same bits.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <attune/backend.hpp>
@@ -21,6 +27,12 @@
 
 namespace attune::runtime {
 
+/// Plans that were kept and did not fit any more.
+struct Replanning {
+  std::int64_t count = 0;
+  std::string last_reason;
+};
+
 class StepPlans {
  public:
   /// All arguments outlive the plans.
@@ -32,20 +44,34 @@ class StepPlans {
 
   /// Of the batch planned last, by attention group.
   [[nodiscard]] std::span<const model::GroupStep> groups() const { return groups_; }
+  /// Of the batch planned last: another number once any of its plans is another one. 0 = they are
+  /// not kept.
+  [[nodiscard]] std::int64_t edition() const { return edition_; }
+  [[nodiscard]] const Replanning& replanning() const { return replanning_; }
   [[nodiscard]] std::int64_t workspace_bytes() const { return workspace_bytes_; }
 
  private:
-  /// One group's plan for one part.
+  /// A plan, and the longest requests that it was made for.
+  struct Kept {
+    PlanHandle plan;
+    std::int64_t edition = 0;
+    int length_class = 0;
+  };
+  /// One group's plans for one part.
   struct Slot {
     model::Buffer device;
     std::vector<std::byte> host;
     Workspace workspace;
     PlanHandle plan;
+    std::map<std::int64_t, Kept> kept;  ///< by rows; each is whole again when it is refreshed
   };
 
   StepPlans(const BackendSet& backends, const KvMemory& kv, const EngineOptions& options,
             model::Ops& ops);
   Status allocate();
+  Status refresh(Backend& backend, const BatchView& view, Kept& kept, int length);
+  /// Refreshes the plan kept for as many rows, or makes it anew where it no longer fits.
+  Result<const Plan*> keep_plan(Backend& backend, const BatchView& view, Slot& slot);
   /// Whose kernels serve a part: prefill's for drafts, unless they are decodes in disguise.
   [[nodiscard]] Phase phase_of(StepPart part, std::size_t group) const;
   [[nodiscard]] BatchBounds bounds_of(StepPart part, std::size_t group) const;
@@ -63,6 +89,9 @@ class StepPlans {
   std::vector<std::vector<model::AttentionPart>> parts_;  ///< by attention group
   std::vector<model::GroupStep> groups_;
   std::int64_t workspace_bytes_ = 0;
+  std::int64_t num_editions_ = 0;
+  std::int64_t edition_ = 0;
+  Replanning replanning_;
 };
 
 }  // namespace attune::runtime

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -173,6 +175,34 @@ class CudaExperts final : public Experts {
   ops::ExpertWeights weights_;
 };
 
+class CudaRecording final : public Recording {
+ public:
+  /// `growths` counts how often memory that verbs share has been moved.
+  CudaRecording(cudaGraphExec_t graph, const std::int64_t& growths, cudaStream_t stream,
+                Status& failure)
+      : graph_(graph),
+        growths_(growths),
+        recorded_at_(growths),
+        stream_(stream),
+        failure_(failure) {}
+  ~CudaRecording() override { (void)cudaGraphExecDestroy(graph_); }
+  CudaRecording(const CudaRecording&) = delete;
+  CudaRecording& operator=(const CudaRecording&) = delete;
+
+  [[nodiscard]] bool stale() const override { return growths_ != recorded_at_; }
+  void replay() override {
+    if (failure_.ok())
+      failure_ = device::cuda::status_of(cudaGraphLaunch(graph_, stream_), "replaying a graph");
+  }
+
+ private:
+  cudaGraphExec_t graph_;
+  const std::int64_t& growths_;
+  std::int64_t recorded_at_;
+  cudaStream_t stream_;
+  Status& failure_;
+};
+
 class CudaOps final : public Ops {
  public:
   CudaOps(DType weights, std::unique_ptr<Products> products, cudaStream_t stream)
@@ -209,6 +239,31 @@ class CudaOps final : public Ops {
   Status synchronize() override {
     keep(device::cuda::status_of(cudaStreamSynchronize(stream_), "a model step"));
     return std::exchange(failure_, Status{});
+  }
+
+  Result<std::unique_ptr<Recording>> record(const std::function<Status()>& body) override {
+    if (Status s = synchronize(); !s.ok()) return s;
+    using device::cuda::status_of;
+    if (Status s =
+            status_of(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
+        !s.ok())
+      return s;
+    Status issued = body();
+    if (issued.ok()) issued = std::exchange(failure_, Status{});
+    cudaGraph_t graph = nullptr;
+    // Ends the capture whatever happened in it, so that the stream works again.
+    const Status ended = status_of(cudaStreamEndCapture(stream_, &graph), "capture");
+    failure_ = {};
+    cudaGraphExec_t made = nullptr;
+    Status s = !issued.ok() ? issued : ended;
+    if (s.ok()) s = status_of(cudaGraphInstantiate(&made, graph, 0), "cudaGraphInstantiate");
+    if (graph != nullptr) (void)cudaGraphDestroy(graph);
+    if (!s.ok()) {
+      (void)cudaGetLastError();
+      return s;
+    }
+    return std::unique_ptr<Recording>(
+        std::make_unique<CudaRecording>(made, growths_, stream_, failure_));
   }
 
   Result<std::unique_ptr<Linear>> make_linear(const LinearParts& parts) override {
@@ -378,9 +433,10 @@ class CudaOps final : public Ops {
   }
 
  private:
-  /// Grows until the largest step has been seen; a captured graph is warmed up first.
+  /// Grows until the largest step has been seen; recordings made before are stale.
   bool grow(Memory& memory, std::size_t bytes) {
     if (bytes <= memory.bytes()) return true;
+    ++growths_;
     Result<Memory> grown = Memory::allocate(MemoryKind::device, bytes);
     if (!grown.ok()) {
       keep(grown.status());
@@ -429,6 +485,7 @@ class CudaOps final : public Ops {
   cudaStream_t stream_;
   Memory expert_workspace_;
   Memory product_input_;
+  std::int64_t growths_ = 0;
   Status failure_;
 };
 

@@ -1,0 +1,142 @@
+// Decode steps recorded and replayed, through the whole engine on the emulated card: the same bits
+// as steps that are issued, whatever joins, leaves, gives way or grows meanwhile.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <attune/device.hpp>
+#include <attune/registry.hpp>
+
+#include "runtime/session.hpp"
+
+namespace attune::runtime {
+namespace {
+
+struct Course {
+  std::string family = "qwen3";
+  std::string backend = "triton";
+  std::int64_t pool_tokens = 4096;
+};
+
+struct Outcome {
+  std::vector<Request> requests;
+  EngineStatistics statistics;
+};
+
+std::unique_ptr<Session> open(const Course& course, bool record) {
+  auto checkpoint = model::open_checkpoint(std::string(ATTUNE_SOURCE_DIR) +
+                                           "/tests/golden/models/" + course.family);
+  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().text();
+  const Result<Registry> registry = Registry::open({});
+  EXPECT_TRUE(registry.ok());
+  const Result<DeviceInfo> card = parse_device("cuda:0");
+  EXPECT_TRUE(card.ok()) << card.status().text();
+  SessionOptions options;
+  options.device = *card;
+  options.engine = {.context_limit = 160,
+                    .pool_tokens = course.pool_tokens,
+                    .scheduler = {.chunk_size = 32, .max_batch = 6},
+                    .keep_logits = true,
+                    .record_decodes = record};
+  const auto make = [&](const model::ModelConfig& config, Executor& executor,
+                        std::optional<DType>) {
+    BackendRequest request;
+    request.device = *card;
+    request.selection.prefill = request.selection.decode = course.backend;
+    request.selection.page_size = 16;
+    request.dtypes = {.compute = DType::bf16, .kv = DType::bf16, .linear = DType::bf16};
+    return make_backends(*registry, config, request, executor);
+  };
+  auto session = Session::open(std::move(*checkpoint), make, options);
+  EXPECT_TRUE(session.ok()) << session.status().text();
+  return session.ok() ? std::move(*session) : nullptr;
+}
+
+std::vector<std::int32_t> prompt(std::size_t length, std::int32_t seed) {
+  std::vector<std::int32_t> tokens;
+  for (std::size_t i = 0; i < length; ++i)
+    tokens.push_back(3 + (seed * 31 + static_cast<std::int32_t>(i) * 17) % 90);
+  return tokens;
+}
+
+/// Five requests of several lengths, two of which arrive late.
+Outcome run(const Course& course, bool record) {
+  const auto session = open(course, record);
+  if (!session) return {};
+  Engine& engine = session->engine();
+  std::vector<RequestId> ids;
+  const auto submit = [&](std::size_t length, std::int64_t new_tokens) {
+    const auto id = engine.submit(prompt(length, static_cast<std::int32_t>(ids.size())),
+                                  {.max_new_tokens = new_tokens, .want_logits = true});
+    ASSERT_TRUE(id.ok()) << id.status().text();
+    ids.push_back(*id);
+  };
+  const auto step = [&] {
+    const auto events = engine.step();
+    ASSERT_TRUE(events.ok()) << events.status().text();
+  };
+  submit(5, 24);
+  submit(30, 9);
+  submit(17, 12);
+  for (int i = 0; i < 8; ++i) step();
+  submit(3, 10);
+  submit(11, 20);
+  while (!engine.idle()) step();
+  Outcome outcome{.requests = {}, .statistics = engine.statistics()};
+  for (RequestId id : ids) outcome.requests.push_back(engine.take(id));
+  return outcome;
+}
+
+void expect_same(const Outcome& a, const Outcome& b) {
+  ASSERT_EQ(a.requests.size(), b.requests.size());
+  for (std::size_t i = 0; i < a.requests.size(); ++i) {
+    EXPECT_EQ(a.requests[i].tokens, b.requests[i].tokens);
+    ASSERT_EQ(a.requests[i].logits.size(), b.requests[i].logits.size());
+    EXPECT_EQ(std::memcmp(a.requests[i].logits.data(), b.requests[i].logits.data(),
+                          a.requests[i].logits.size() * sizeof(float)),
+              0)
+        << "request " << i;
+  }
+}
+
+void expect_replayed(const Course& course) {
+  const Outcome recorded = run(course, true);
+  const Outcome issued = run(course, false);
+  ASSERT_FALSE(recorded.requests.empty());
+  expect_same(recorded, issued);
+  EXPECT_EQ(recorded.statistics.graphs.refusal, "");
+  EXPECT_GT(recorded.statistics.graphs.recorded, 1);
+  EXPECT_GT(recorded.statistics.graphs.replayed, recorded.statistics.graphs.recorded);
+  EXPECT_EQ(issued.statistics.graphs.replayed, 0);
+  EXPECT_EQ(issued.statistics.graphs.issued,
+            recorded.statistics.graphs.issued + recorded.statistics.graphs.replayed);
+}
+
+TEST(DecodeGraph, ReplaysGiveTheBitsOfIssuedSteps) { expect_replayed({}); }
+
+TEST(DecodeGraph, ExpertsAndSinksAreReplayed) { expect_replayed({.family = "gpt_oss"}); }
+
+TEST(DecodeGraph, WindowsMoveUnderARecording) { expect_replayed({.family = "gemma3_text"}); }
+
+TEST(DecodeGraph, RecurrentStatesStayWhereTheyAre) {
+  expect_replayed({.family = "mamba2", .backend = "mamba2"});
+}
+
+TEST(DecodeGraph, RequestsGiveWayAndStartOver) {
+  const Course course{.pool_tokens = 80};
+  expect_replayed(course);
+  EXPECT_GT(run(course, true).statistics.num_preemptions, 0);
+}
+
+TEST(DecodeGraph, ARequestThatDoublesIsPlannedAnew) {
+  const Outcome outcome = run({}, true);
+  EXPECT_GT(outcome.statistics.replanning.count, 0);
+  EXPECT_NE(outcome.statistics.replanning.last_reason, "");
+}
+
+}  // namespace
+}  // namespace attune::runtime
