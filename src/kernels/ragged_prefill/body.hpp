@@ -41,6 +41,10 @@ struct Body {
   static constexpr std::int64_t kBytes = dense::kBytes<T>;
   static constexpr std::int64_t kLine = 64;
   static constexpr std::int64_t kFewRows = 64;
+  /// Stored keys are numbers of the unit: rows as lanes can meet them where they lie.
+  static constexpr bool kInPlace = !kTiles && kLanes > 1 &&
+                                   kBytes == static_cast<std::int64_t>(sizeof(Number)) &&
+                                   (T == DType::bf16 || T == DType::f32);
 
   static void run(const dense::Params& p, const dense::Item& item, void* scratch) {
     char* const base = static_cast<char*>(scratch);
@@ -59,6 +63,11 @@ struct Body {
     for (std::int64_t i = 0; i < block.rows * o_stride; i += kLanes)
       V::store(block.o + i, V::zero());
 
+    const bool lanes = kInPlace && block.rows <= kLanes && p.head_dim_qk % kPair == 0;
+    Number* const lane_queries = block.q + kLanes * p.scratch.q_stride;
+    alignas(64) float lane_scores[kLanes * kTile];
+    if (lanes) turn_queries(p, block, lane_queries);
+
     Tiles tiles;
     tiles.configure();
     dense::TileRows rows[2];
@@ -71,10 +80,14 @@ struct Body {
       else
         next.from = next.to = 0;
       // With few strips to spread them over, requests for the next tile would come in bursts, of
-      // which much is dropped: packing asks first.
-      pack_keys(p, rows[now], block.rows < kFewRows ? &next : nullptr, block.k);
+      // which much is dropped: who reads the keys first asks.
+      const bool in_place = lanes && evenly_spaced(rows[now]);
+      if (in_place)
+        score_lanes(p, rows[now], next, lane_queries, lane_scores);
+      else
+        pack_keys(p, rows[now], block.rows < kFewRows ? &next : nullptr, block.k);
       pack_values(p, rows[now], block.v);
-      pass_over(p, item, block, tile, rows[now], next, tiles);
+      pass_over(p, item, block, tile, rows[now], next, in_place ? lane_scores : nullptr, tiles);
     }
     tiles.release();
     for (std::int64_t row = 0; row < block.rows; ++row)
@@ -113,7 +126,7 @@ struct Body {
   /// All strips over one packed tile, the next tile being fetched meanwhile.
   static void pass_over(const dense::Params& p, const dense::Item& item, const Block& block,
                         std::int64_t tile, const dense::TileRows& keys, const dense::TileRows& next,
-                        Tiles& tiles) {
+                        float* all_scores, Tiles& tiles) {
     const std::int64_t q_stride = p.scratch.q_stride;
     const std::int64_t o_stride = p.scratch.o_stride;
     const int fetch_step = static_cast<int>((next.to * kStripRows + block.rows - 1) / block.rows);
@@ -148,12 +161,14 @@ struct Body {
 
       float* const o = block.o + row * o_stride;
       const int span = (s.needed + kKeyStep - 1) / kKeyStep * kKeyStep;
-      multiply_rows(
-          s.count, block.q + row * q_stride, q_stride, block.k, kTile * kPair,
-          kTiles ? static_cast<int>(q_stride) / kPair : (p.head_dim_qk + kPair - 1) / kPair,
-          span / kLanes, s.scores, kTile, false, tiles);
+      float* const strip_scores = all_scores != nullptr ? all_scores + row * kTile : s.scores;
+      if (all_scores == nullptr)
+        multiply_rows(
+            s.count, block.q + row * q_stride, q_stride, block.k, kTile * kPair,
+            kTiles ? static_cast<int>(q_stride) / kPair : (p.head_dim_qk + kPair - 1) / kPair,
+            span / kLanes, s.scores, kTile, false, tiles);
       for (int r = 0; r < s.count; ++r) {
-        float* const scores = s.scores + r * kTile;
+        float* const scores = strip_scores + r * kTile;
         Number* const weights = s.weights + r * kTile;
         float& maximum = block.maximum[row + r];
         float* const sum = block.sum + (row + r) * kLanes;
@@ -204,6 +219,70 @@ struct Body {
     // A product may reach further than anybody looks.
     s.hidden = last_from > keys.from || first_to < s.needed || s.rules[0].bits != nullptr ||
                (s.needed % Unit::kDepth != 0 && s.needed < keys.to);
+  }
+
+  /// Queries of up to kLanes rows for score_lanes: [head_dim_qk / kPair][kLanes][kPair].
+  static void turn_queries(const dense::Params& p, const Block& block, Number* out) {
+    for (std::int64_t d = 0; d < p.scratch.q_stride; d += Unit::kNumbers) {
+      Operand m[kLanes];
+      simd::unroll<kLanes>([&](auto i) {
+        m[i] = i < block.rows ? Unit::load(block.q + i * p.scratch.q_stride + d) : Unit::zero();
+      });
+      Unit::transpose(m);
+      simd::unroll<kLanes>([&](auto i) { Unit::store(out + (d + i * kPair) * kLanes, m[i]); });
+    }
+  }
+
+  /// A whole tile, of which each kLanes keys lie at one distance from each other.
+  static bool evenly_spaced(const dense::TileRows& keys) {
+    if (keys.from != 0 || keys.to != kTile) return false;
+    for (int key = 0; key < kTile; key += kLanes) {
+      const char* const first = keys.k[key];
+      const std::int64_t step = keys.k[key + 1] - first;
+      for (int i = 2; i < kLanes; ++i)
+        if (keys.k[key + i] != first + i * step) return false;
+    }
+    return true;
+  }
+
+  /// Scores [row][kTile] of up to kLanes rows, rows as lanes: packing keys would take longer than
+  /// so few rows multiply them. Sums are formed in the order of register_tile: the same bits.
+  static void score_lanes(const dense::Params& p, const dense::TileRows& keys,
+                          const dense::TileRows& next, const Number* q, float* scores) {
+    for (int key = 0; key < kTile; key += kLanes) {
+      const char* const first = keys.k[key];
+      const std::int64_t step = keys.k[key + 1] - first;
+      const char* const base[2] = {first, first + 8 * step};
+      const std::int64_t odd[4] = {step, 3 * step, 5 * step, 7 * step};
+      // Few registers for many addresses: multiples of a step by 1, 2 and 4 are free.
+      const auto key_at = [&](auto i) -> const char* {
+        constexpr int n = i % 8;
+        const char* const from = base[i / 8];
+        if constexpr (n == 0) return from;
+        if constexpr (n % 2 == 1) return from + odd[n / 2];
+        if constexpr (n == 6) return from + 2 * odd[1];
+        if constexpr (n == 2 || n == 4) return from + n * odd[0];
+      };
+      const int fetch_end = key + kLanes < next.to ? key + kLanes : next.to;
+      F sums[kLanes];
+      simd::unroll<kLanes>([&](auto i) { sums[i] = V::zero(); });
+      const std::int64_t row_bytes = p.head_dim_qk * kBytes;
+      constexpr std::int64_t kPairBytes = kPair * kBytes;
+      const Number* query = q;
+      int fetched = key > next.from ? key : next.from;
+      for (std::int64_t at = 0; at < row_bytes; at += kPairBytes, query += kLanes * kPair) {
+        const Operand x = Unit::load(query);
+        simd::unroll<kLanes>([&](auto i) {
+          const auto* const pair = reinterpret_cast<const Number*>(key_at(i) + at);
+          sums[i] = Unit::multiply_add(Unit::broadcast(pair), x, sums[i]);
+        });
+        // One request a step: the next tile's lines at this place of their rows.
+        if (fetched < fetch_end) V::prefetch(next.k[fetched++] + at / kLine * kLine);
+        if ((at + kPairBytes) % kLine == 0) fetched = key > next.from ? key : next.from;
+      }
+      V::transpose(sums);
+      simd::unroll<kLanes>([&](auto i) { V::store(scores + i * kTile + key, sums[i]); });
+    }
   }
 
   static void pack_keys(const dense::Params& p, const dense::TileRows& keys,

@@ -44,6 +44,9 @@ struct Avx2 {
     x = _mm_max_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
   }
+  static bool any_greater(F a, F b) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)) != 0;
+  }
   static F lane_numbers() { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }
   static F keep_range(F x, int from, int to, F other) {
     return _mm256_blendv_ps(other, x,

@@ -43,6 +43,7 @@ struct Avx512Verbs {
   }
   static float sum(F a) { return _mm512_reduce_add_ps(a); }
   static float largest(F a) { return _mm512_reduce_max_ps(a); }
+  static bool any_greater(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
   static F lane_numbers() {
     return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   }

@@ -39,6 +39,8 @@ struct Scalar {
   static F copy_sign(F magnitude, F sign) { return std::copysign(magnitude, sign); }
   static float sum(F a) { return a; }
   static float largest(F a) { return a; }
+  /// Whether any lane of a is greater than b's; NaN is not.
+  static bool any_greater(F a, F b) { return a > b; }
   /// 0, 1, 2, … by lane.
   static F lane_numbers() { return 0.0f; }
   /// Lane i keeps x where from <= i < to, else takes `other`.

@@ -61,7 +61,7 @@ struct OnlineSoftmax {
       }
     }
 
-    raise_maximum(V::largest(best) * factor, maximum, sum, o, o_stride);
+    raise_maximum(V::mul(best, V::set(factor)), maximum, sum, o, o_stride);
     const F minus = subtrahend(maximum);
     const F times = V::set(factor);
     F total = V::load(sum);
@@ -86,7 +86,7 @@ struct OnlineSoftmax {
     simd::unroll<kVectors>([&](auto i) { x[i] = V::load(scores + i * kLanes); });
     F best = x[0];
     simd::unroll<kVectors>([&](auto i) { best = V::max(x[i], best); });
-    raise_maximum(V::largest(best) * factor, maximum, sum, o, o_stride);
+    raise_maximum(V::mul(best, V::set(factor)), maximum, sum, o, o_stride);
     const F minus = subtrahend(maximum);
     const F times = V::set(factor);
     simd::unroll<kVectors>([&](auto i) { x[i] = Unit::exp2(V::fma(x[i], times, minus)); });
@@ -109,9 +109,16 @@ struct OnlineSoftmax {
   static float log2_factor(const RowRule& rule) { return rule.scale * rule.temperature * kLog2E; }
 
  private:
-  static void raise_maximum(float tile_maximum, float& maximum, float* sum, float* o,
-                            std::int64_t o_stride) {
-    if (!(tile_maximum > maximum + (maximum == kNone ? 0.0f : kSlack))) return;
+  /// `best`: the largest logits of the tile, lane by lane. Only a row whose maximum moves needs to
+  /// know the largest of them.
+  static void raise_maximum(F best, float& maximum, float* sum, float* o, std::int64_t o_stride) {
+    const float limit = maximum == kNone ? kNone : maximum + kSlack;
+    if (V::any_greater(best, V::set(limit)))
+      move_maximum(V::largest(best), maximum, sum, o, o_stride);
+  }
+
+  [[gnu::noinline]] static void move_maximum(float tile_maximum, float& maximum, float* sum,
+                                             float* o, std::int64_t o_stride) {
     if (maximum != kNone) {
       const F shrink = V::exp2(V::set(maximum - tile_maximum));
       V::store(sum, V::mul(V::load(sum), shrink));
