@@ -1,12 +1,12 @@
 // Checks, then times, the Hopper prefill kernels; needs a Hopper card and nothing else (a static
 // CUDA runtime, no library of ours).
 //
-//   prefill_bench check [words]    kernels whose name holds one of the words (default all) against
-//   a
-//                                  plain fp64 computation on awkward shapes
+//   prefill_bench check [words]    kernels whose name holds one of the words (default all), by a
+//                                  plain fp64 computation, on awkward shapes
 //   prefill_bench once kernel case one launch, for a profiler
 //   prefill_bench time [words]     the cases of docs/performance/cuda-prefill.md whose name holds
-//                                  one of the words; cold second-level cache, median
+//                                  one of the words, one head a tile and the heads of a KV head
+//                                  side by side; cold second-level cache, median
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -596,11 +596,15 @@ int main(int argc, char** argv) {
     Problem<__nv_bfloat16> p(s, 0);
     for (const Instance& c : all) {
       if (!matches(c, s) || c.dtype != DType::bf16) continue;
-      Run<__nv_bfloat16> run(c, p);
-      const double us = median_us(run, flush, 9);
-      std::printf("%-28s %-30s %9.1f us %6.1f TFLOP/s\n", s.name.c_str(),
-                  std::string(c.name).c_str(), us, flop(s) / us * 1e-6);
-      std::fflush(stdout);
+      for (int pack : {0, 2}) {
+        if (1 << pack > s.qo_heads / s.kv_heads) continue;
+        p.shape.pack = pack;
+        Run<__nv_bfloat16> run(c, p);
+        const double us = median_us(run, flush, 9);
+        std::printf("%-28s %-30s pack %d %9.1f us %6.1f TFLOP/s\n", s.name.c_str(),
+                    std::string(c.name).c_str(), 1 << pack, us, flop(s) / us * 1e-6);
+        std::fflush(stdout);
+      }
     }
   }
   return 0;

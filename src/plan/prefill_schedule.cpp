@@ -7,10 +7,9 @@
 namespace attune::plan {
 namespace {
 
-/// The tiles of one head of every request, longest first; requests in their order among equals.
-void tiles_of_one_head(const PrefillRules& rules, const BatchView& batch,
-                       std::vector<PrefillTile>& tiles) {
-  tiles.clear();
+/// Calls f(tile) with the tiles of one head of every request.
+template <class F>
+void for_each_tile(const PrefillRules& rules, const BatchView& batch, F&& f) {
   for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
     const auto n = static_cast<std::size_t>(i);
     const std::int64_t qo_len = batch.qo_len(i);
@@ -27,18 +26,25 @@ void tiles_of_one_head(const PrefillRules& rules, const BatchView& batch,
       const std::int64_t tile_begin = begin / rules.key_tile;
       const std::int64_t tile_end =
           end > begin ? base::ceil_div<std::int64_t>(end, rules.key_tile) : 0;
-      tiles.push_back(
-          {.q_token = batch.qo_indptr[n] + static_cast<std::int32_t>(first),
-           .q_tokens = static_cast<std::int32_t>(qo_len - first),
-           .q_position = static_cast<std::int32_t>(position),
-           .head = 0,
-           .kv_start = batch.kv_indptr[n],
-           .kv_len = static_cast<std::int32_t>(kv_len),
-           .tile_begin = static_cast<std::int32_t>(tile_begin),
-           // A tile that sees no key still writes its empty rows: one key tile, all masked.
-           .tile_end = static_cast<std::int32_t>(std::max(tile_end, tile_begin + 1))});
+      f(PrefillTile{.q_token = batch.qo_indptr[n] + static_cast<std::int32_t>(first),
+                    .q_tokens = static_cast<std::int32_t>(qo_len - first),
+                    .q_position = static_cast<std::int32_t>(position),
+                    .head = 0,
+                    .kv_start = batch.kv_indptr[n],
+                    .kv_len = static_cast<std::int32_t>(kv_len),
+                    .tile_begin = static_cast<std::int32_t>(tile_begin),
+                    // A tile that sees no key still writes its empty rows: one key tile, all
+                    // masked.
+                    .tile_end = static_cast<std::int32_t>(std::max(tile_end, tile_begin + 1))});
     }
   }
+}
+
+/// The tiles of one head of every request, longest first; requests in their order among equals.
+void tiles_of_one_head(const PrefillRules& rules, const BatchView& batch,
+                       std::vector<PrefillTile>& tiles) {
+  tiles.clear();
+  for_each_tile(rules, batch, [&](const PrefillTile& tile) { tiles.push_back(tile); });
   std::stable_sort(tiles.begin(), tiles.end(), [](const PrefillTile& a, const PrefillTile& b) {
     return a.tile_end - a.tile_begin > b.tile_end - b.tile_begin;
   });
@@ -51,6 +57,20 @@ std::int64_t max_prefill_tiles(const PrefillRules& rules, std::int64_t batch, st
   const std::int64_t per_head =
       std::min(tokens, tokens / rules.tile_tokens + std::min(batch, tokens));
   return per_head * (rules.num_qo_heads / rules.tile_heads);
+}
+
+PrefillCount count_prefill(const PrefillRules& rules, const BatchView& batch) {
+  PrefillCount count;
+  for_each_tile(rules, batch, [&](const PrefillTile& tile) {
+    const std::int64_t key_tiles = tile.tile_end - tile.tile_begin;
+    ++count.tiles;
+    count.key_tiles += key_tiles;
+    count.longest = std::max(count.longest, key_tiles);
+  });
+  const std::int64_t heads = rules.num_qo_heads / rules.tile_heads;
+  count.tiles *= heads;
+  count.key_tiles *= heads;
+  return count;
 }
 
 void schedule_prefill(const PrefillRules& rules, const BatchView& batch,

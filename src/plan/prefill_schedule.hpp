@@ -42,6 +42,14 @@ struct PrefillRules {
 [[nodiscard]] std::int64_t max_prefill_tiles(const PrefillRules& rules, std::int64_t batch,
                                              std::int64_t tokens);
 
+/// What a batch costs a kernel, over all heads.
+struct PrefillCount {
+  std::int64_t tiles = 0;      ///< of query rows
+  std::int64_t key_tiles = 0;  ///< of all of them together
+  std::int64_t longest = 0;    ///< key tiles of the longest
+};
+[[nodiscard]] PrefillCount count_prefill(const PrefillRules& rules, const BatchView& batch);
+
 /// The list, in the order in which tiles are to be started. Reuses `tiles`' memory.
 void schedule_prefill(const PrefillRules& rules, const BatchView& batch,
                       std::vector<PrefillTile>& tiles);

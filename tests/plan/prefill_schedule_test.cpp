@@ -140,5 +140,26 @@ TEST(PrefillSchedule, TheBoundHolds) {
   }
 }
 
+TEST(PrefillSchedule, CountsWhatItLists) {
+  for (const Lengths& lengths : kBatches) {
+    for (const auto& [tokens, heads] : {std::pair{128, 1}, std::pair{48, 4}}) {
+      const Batch batch(lengths);
+      const PrefillRules r = rules(tokens, heads, 80);
+      std::vector<PrefillTile> tiles;
+      schedule_prefill(r, batch.view, tiles);
+      std::int64_t key_tiles = 0;
+      std::int64_t longest = 0;
+      for (const PrefillTile& t : tiles) {
+        key_tiles += t.tile_end - t.tile_begin;
+        longest = std::max<std::int64_t>(longest, t.tile_end - t.tile_begin);
+      }
+      const PrefillCount count = count_prefill(r, batch.view);
+      EXPECT_EQ(count.tiles, static_cast<std::int64_t>(tiles.size()));
+      EXPECT_EQ(count.key_tiles, key_tiles);
+      EXPECT_EQ(count.longest, longest);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace attune::plan

@@ -37,10 +37,6 @@ struct Setup {
   kernels::tensor_map::Encoder encoder = nullptr;
 };
 
-/// Keys a query sees on average, from which the tiles for long sequences are the faster ones
-/// (docs/performance/cuda-prefill.md).
-constexpr std::int64_t kLongKeys = 4096;
-
 /// Offsets of a workspace, counted and handed out by the same lines.
 struct Parts {
   sm90::WorkList* list = nullptr;
@@ -95,8 +91,13 @@ class HopperPrefill final : public Backend {
   [[nodiscard]] plan::PrefillRules rules(const sm90::Instance& instance, int pack_shift) const;
   [[nodiscard]] std::int64_t max_items(std::int64_t batch, std::int64_t tokens) const;
   [[nodiscard]] bool serves(const sm90::Instance& instance, KvSource source) const;
-  [[nodiscard]] const Ready& choose(const BatchView& batch) const;
-  [[nodiscard]] int choose_pack(const sm90::Instance& instance, const BatchView& batch) const;
+  struct Choice {
+    const Ready* kernel = nullptr;
+    int pack_shift = 0;
+  };
+  [[nodiscard]] Choice choose(const BatchView& batch) const;
+  [[nodiscard]] std::int64_t cycles(const Ready& kernel, int pack_shift,
+                                    const BatchView& batch) const;
   Status fill(HopperPlan& plan, const BatchView& batch, Stream stream) const;
 
   BackendContext context_;
@@ -135,38 +136,36 @@ bool HopperPrefill::serves(const sm90::Instance& instance, KvSource source) cons
   return instance.gather != boxes;
 }
 
-const Ready& HopperPrefill::choose(const BatchView& batch) const {
-  std::int64_t pairs = 0;
-  for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
-    const std::int64_t qo = batch.qo_len(i);
-    const std::int64_t kv = batch.kv_len(i);
-    pairs += context_.spec.causal ? qo * std::max<std::int64_t>(0, kv - qo / 2) : qo * kv;
-  }
-  const bool is_long = !context_.batch_invariant && context_.spec.window_left < 0 &&
-                       pairs >= kLongKeys * batch.num_qo_tokens();
-  const Ready* found = nullptr;
-  for (const Ready& kernel : setup_.kernels) {
-    if (!serves(kernel.instance, batch.source)) continue;
-    if (found == nullptr || kernel.instance.for_long == is_long) found = &kernel;
-  }
-  require(found != nullptr, "make_hopper_prefill leaves a kernel for every source of keys");
-  return *found;
+/// How long the batch takes, if all multiprocessors end together or the longest tile ends last.
+std::int64_t HopperPrefill::cycles(const Ready& kernel, int pack_shift,
+                                   const BatchView& batch) const {
+  const plan::PrefillCount count = plan::count_prefill(rules(kernel.instance, pack_shift), batch);
+  const sm90::Cost& cost = kernel.instance.cost;
+  return std::max((count.tiles * cost.tile + count.key_tiles * cost.key_tile) / kernel.blocks,
+                  cost.tile + count.longest * cost.key_tile);
 }
 
-/// Heads of one KV head side by side in a tile, where requests are too short to fill it with
-/// tokens.
-int HopperPrefill::choose_pack(const sm90::Instance& instance, const BatchView& batch) const {
-  const int group = context_.spec.gqa_group_size();
-  if (context_.batch_invariant || group == 1 || group > 64 || (group & (group - 1)) != 0) return 0;
-  int shift = 0;
-  while ((1 << shift) < group) ++shift;
-  std::int64_t apart = 0;
-  std::int64_t packed = 0;
-  for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
-    apart += base::ceil_div<std::int64_t>(batch.qo_len(i), instance.query_tile) * group;
-    packed += base::ceil_div<std::int64_t>(batch.qo_len(i) * group, instance.query_tile);
+/// The kernel, and how many neighbouring heads of one KV head a tile holds: the more, the fewer
+/// tokens it spans, so that less of it lies behind the causal edge or the request's end. A batch
+/// must not change a token's result where it was promised so: then always the first kernel, no
+/// packing.
+HopperPrefill::Choice HopperPrefill::choose(const BatchView& batch) const {
+  Choice best;
+  std::int64_t fewest = 0;
+  for (const Ready& kernel : setup_.kernels) {
+    if (!serves(kernel.instance, batch.source)) continue;
+    if (context_.batch_invariant) return {&kernel, 0};
+    constexpr int kWarpgroupRows = 64;
+    const int group = context_.spec.gqa_group_size();
+    for (int shift = 0; group % (1 << shift) == 0 && 1 << shift <= kWarpgroupRows; ++shift) {
+      const std::int64_t needed = cycles(kernel, shift, batch);
+      if (best.kernel != nullptr && needed >= fewest) continue;
+      best = {&kernel, shift};
+      fewest = needed;
+    }
   }
-  return packed < apart ? shift : 0;
+  require(best.kernel != nullptr, "make_hopper_prefill leaves a kernel for every source of keys");
+  return best;
 }
 
 Status HopperPrefill::fill(HopperPlan& plan, const BatchView& batch, Stream stream) const {
@@ -209,8 +208,9 @@ Result<PlanHandle> HopperPrefill::plan(const BatchView& batch, const Workspace& 
   auto made = std::make_unique<HopperPlan>();
   made->facts = *facts;
   made->workspace = workspace;
-  made->kernel = &choose(batch);
-  made->pack_shift = choose_pack(made->kernel->instance, batch);
+  const Choice choice = choose(batch);
+  made->kernel = choice.kernel;
+  made->pack_shift = choice.pack_shift;
   made->max_items = max_items(bounds.max_batch, bounds.max_qo_tokens);
   // What the caller gave beyond this batch's needs is room for more page ids.
   made->max_entries =

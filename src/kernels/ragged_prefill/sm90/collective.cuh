@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/warpgroup.cuh"
@@ -98,6 +99,8 @@ __device__ __forceinline__ void issue_pv(Accumulators<C>& o,
 struct Rows {
   int first = 0;  ///< position of the warpgroup's first row
   int last = 0;
+  int warp_first = 0;  ///< of this warp's 16 rows
+  int warp_last = 0;
   int own[2] = {};  ///< of this thread's two rows
   int kv_len = 0;
 };
@@ -115,7 +118,8 @@ __device__ __forceinline__ bool needs_mask(const Params& params, const Rows& row
          (params.window_left >= 0 && begin < rows.last - params.window_left);
 }
 
-template <class C>
+/// Scores of columns [8 Begin, 8 End) that a row does not see become -infinity.
+template <class C, int Begin = 0, int End = C::kKeyTile / 8>
 __device__ __forceinline__ void apply_mask(float (&s)[C::kKeyTile / 2], const Params& params,
                                            const Rows& rows, int tile) {
   const int column = tile * C::kKeyTile + 2 * static_cast<int>(threadIdx.x % 4);
@@ -123,7 +127,7 @@ __device__ __forceinline__ void apply_mask(float (&s)[C::kKeyTile / 2], const Pa
   for (int h = 0; h < 2; ++h) {
     const int end = visible_end(params, rows.own[h], rows.kv_len) - column;
 #pragma unroll
-    for (int block = 0; block < C::kKeyTile / 8; ++block)
+    for (int block = Begin; block < End; ++block)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         float& x = s[4 * block + 2 * h + e];
@@ -135,7 +139,7 @@ __device__ __forceinline__ void apply_mask(float (&s)[C::kKeyTile / 2], const Pa
   for (int h = 0; h < 2; ++h) {
     const int begin = rows.own[h] - params.window_left - column;
 #pragma unroll
-    for (int block = 0; block < C::kKeyTile / 8; ++block)
+    for (int block = Begin; block < End; ++block)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         float& x = s[4 * block + 2 * h + e];
@@ -185,16 +189,16 @@ struct RowState {
   bool fast = false;
 };
 
-template <int N>
+/// Over columns [8 Begin, 8 End) of this thread's row h.
+template <int Begin, int End, int N>
 __device__ __forceinline__ float row_maximum(const float (&s)[N], int h) {
-  constexpr int kBlocks = N / 4;
-  float even = fmaxf(s[2 * h], s[2 * h + 1]);
-  float odd = fmaxf(s[4 + 2 * h], s[4 + 2 * h + 1]);
+  float even = fmaxf(s[4 * Begin + 2 * h], s[4 * Begin + 2 * h + 1]);
+  float odd = even;
 #pragma unroll
-  for (int block = 2; block < kBlocks; block += 2) {
-    even = fmaxf(even, fmaxf(s[4 * block + 2 * h], s[4 * block + 2 * h + 1]));
-    if (block + 1 < kBlocks)
-      odd = fmaxf(odd, fmaxf(s[4 * block + 4 + 2 * h], s[4 * block + 4 + 2 * h + 1]));
+  for (int block = Begin + 1; block < End; block += 2) {
+    odd = fmaxf(odd, fmaxf(s[4 * block + 2 * h], s[4 * block + 2 * h + 1]));
+    if (block + 1 < End)
+      even = fmaxf(even, fmaxf(s[4 * block + 4 + 2 * h], s[4 * block + 4 + 2 * h + 1]));
   }
   return fmaxf(even, odd);
 }
@@ -215,48 +219,45 @@ __device__ __forceinline__ bool row_exceeds(const float (&s)[N], int h, int limi
   return max(even, odd) > limit;
 }
 
-/// S becomes 2^(S scale - max); the state moves on; `factor` is what earlier output must be
-/// multiplied with. Returns whether any row of the warp has a factor other than 1.
-template <class C>
-__device__ __forceinline__ bool online_softmax(float (&s)[C::kKeyTile / 2], RowState& rows,
-                                               float scale, float (&factor)[2]) {
-  constexpr int kBlocks = C::kKeyTile / 8;
+/// Takes the four threads' maxima of row h into the state; returns what earlier output must be
+/// multiplied with.
+__device__ __forceinline__ float move_maximum(RowState& rows, int h, float top, float scale) {
   constexpr unsigned kAll = 0xffffffffu;
-  float offset[2];
-  bool moved = true;
-  if constexpr (C::Rule::kLazyRescale) {
-    if (rows.fast) {
-      const bool mine = row_exceeds(s, 0, rows.limit[0]) || row_exceeds(s, 1, rows.limit[1]);
-      moved = __any_sync(kAll, mine);
-    }
-  }
-  factor[0] = factor[1] = 1.0f;
-  if (moved) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float top = row_maximum(s, h);
-      top = fmaxf(top, __shfl_xor_sync(kAll, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(kAll, top, 2));
-      const float next = fmaxf(rows.max[h], top * scale);
-      const float base = next == -INFINITY ? 0.0f : next;
-      factor[h] = ptx::exp2_approx(rows.max[h] - base);
-      rows.max[h] = next;
-    }
-    if constexpr (C::Rule::kLazyRescale) {
-      const float limit[2] = {(rows.max[0] + 8.0f) / scale, (rows.max[1] + 8.0f) / scale};
-      rows.limit[0] = __float_as_int(limit[0]);
-      rows.limit[1] = __float_as_int(limit[1]);
-      rows.fast = __all_sync(kAll, limit[0] > 0 && limit[1] > 0);
-    }
-  }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) offset[h] = rows.max[h] == -INFINITY ? 0.0f : rows.max[h];
+  top = fmaxf(top, __shfl_xor_sync(kAll, top, 1));
+  top = fmaxf(top, __shfl_xor_sync(kAll, top, 2));
+  const float next = fmaxf(rows.max[h], top * scale);
+  const float base = next == -INFINITY ? 0.0f : next;
+  const float factor = ptx::exp2_approx(rows.max[h] - base);
+  rows.max[h] = next;
+  return factor;
+}
 
+/// The lazy rule's limits for the maxima in use.
+template <class C>
+__device__ __forceinline__ void set_limits(RowState& rows, float inverse_scale) {
+  if constexpr (C::Rule::kLazyRescale) {
+    const float limit[2] = {(rows.max[0] + 8.0f) * inverse_scale,
+                            (rows.max[1] + 8.0f) * inverse_scale};
+    rows.limit[0] = __float_as_int(limit[0]);
+    rows.limit[1] = __float_as_int(limit[1]);
+    rows.fast = __all_sync(0xffffffffu, limit[0] > 0 && limit[1] > 0);
+  }
+}
+
+__device__ __forceinline__ float finite_maximum(const RowState& rows, int h) {
+  return rows.max[h] == -INFINITY ? 0.0f : rows.max[h];
+}
+
+/// Columns [8 Begin, 8 End) of S become 2^(S scale - max).
+template <class C, int Begin = 0, int End = C::kKeyTile / 8>
+__device__ __forceinline__ void exponentiate(float (&s)[C::kKeyTile / 2], const RowState& rows,
+                                             float scale) {
+  const float offset[2] = {finite_maximum(rows, 0), finite_maximum(rows, 1)};
   const PolynomialExp2 polynomial[2] = {
       {scale * (1.0f / 128), (119.0f - offset[0]) * (1.0f / 128)},
       {scale * (1.0f / 128), (119.0f - offset[1]) * (1.0f / 128)}};
 #pragma unroll
-  for (int block = 0; block < kBlocks; ++block)
+  for (int block = Begin; block < End; ++block)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       constexpr int kPeriod = 16;
@@ -269,22 +270,98 @@ __device__ __forceinline__ bool online_softmax(float (&s)[C::kKeyTile / 2], RowS
           C::Rule::kPolynomial > 0;
       x = on_fma ? polynomial[h](x) : ptx::exp2_approx(fmaf(x, scale, -offset[h]));
     }
+}
+
+/// S becomes 2^(S scale - max); the state moves on; `factor` is what earlier output must be
+/// multiplied with. Returns whether any row of the warp has a factor other than 1.
+template <class C>
+__device__ __forceinline__ bool online_softmax(float (&s)[C::kKeyTile / 2], RowState& rows,
+                                               float scale, float inverse_scale,
+                                               float (&factor)[2]) {
+  bool moved = true;
+  if constexpr (C::Rule::kLazyRescale) {
+    if (rows.fast) {
+      const bool mine = row_exceeds(s, 0, rows.limit[0]) || row_exceeds(s, 1, rows.limit[1]);
+      moved = __any_sync(0xffffffffu, mine);
+    }
+  }
+  factor[0] = factor[1] = 1.0f;
+  if (moved) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      factor[h] = move_maximum(rows, h, row_maximum<0, C::kKeyTile / 8>(s, h), scale);
+    set_limits<C>(rows, inverse_scale);
+  }
+  exponentiate<C>(s, rows, scale);
   return moved;
 }
 
-/// Probabilities, rounded in pairs, as the A operands of P V.
-template <class C>
+/// Probabilities of 16-column steps [Begin, End), rounded in pairs, as the A operands of P V.
+template <class C, int Begin = 0, int End = C::kKeyTile / 16>
 __device__ __forceinline__ void pack_probabilities(std::uint32_t (&p)[C::kKeyTile / 16][4],
                                                    const float (&s)[C::kKeyTile / 2]) {
 #pragma unroll
-  for (int step = 0; step < C::kKeyTile / 16; ++step)
+  for (int step = Begin; step < End; ++step)
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       p[step][i] =
           ptx::pack_pair<typename C::Element>(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);
 }
 
-/// Divides by the sums (with the sink), writes lse.
+/// Calls f with the bounds, in 16-column steps, of each slice of at most 32 columns of a key tile.
+template <class C, int Step = 0, class F>
+__device__ __forceinline__ void for_slices(F&& f) {
+  constexpr int kSteps = C::kKeyTile / 16;
+  if constexpr (Step < kSteps) {
+    constexpr int kEnd = Step + 2 < kSteps ? Step + 2 : kSteps;
+    f(std::integral_constant<int, Step>(), std::integral_constant<int, kEnd>());
+    for_slices<C, kEnd>(f);
+  }
+}
+
+/// Scores of an item's first tile, where the mask's edge lies, to probabilities: slices that no row
+/// of the warp sees cost nothing, and only those that some row does not see run the mask.
+template <class C>
+__device__ __forceinline__ void first_softmax(std::uint32_t (&p)[C::kKeyTile / 16][4],
+                                              float (&s)[C::kKeyTile / 2], const Params& params,
+                                              const Rows& rows, int tile, RowState& state,
+                                              float scale, float inverse_scale) {
+  const int first = tile * C::kKeyTile;
+  const bool left = params.window_left >= 0 && first < rows.warp_last - params.window_left;
+  const int whole = left ? 0 : visible_end(params, rows.warp_first, rows.kv_len) - first;
+  const int seen = visible_end(params, rows.warp_last, rows.kv_len) - first;
+  float top[2] = {-INFINITY, -INFINITY};
+  for_slices<C>([&](auto begin, auto end) {
+    if (16 * begin >= seen) return;
+    if (16 * end > whole) apply_mask<C, 2 * begin, 2 * end>(s, params, rows, tile);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) top[h] = fmaxf(top[h], row_maximum<2 * begin, 2 * end>(s, h));
+  });
+  move_maximum(state, 0, top[0], scale);
+  move_maximum(state, 1, top[1], scale);
+  set_limits<C>(state, inverse_scale);
+  for_slices<C>([&](auto begin, auto end) {
+    if (16 * begin < seen) {
+      exponentiate<C, 2 * begin, 2 * end>(s, state, scale);
+      pack_probabilities<C, begin, end>(p, s);
+    } else {
+#pragma unroll
+      for (int step = begin; step < end; ++step)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) p[step][i] = 0;
+    }
+  });
+}
+
+/// Where row h of this thread belongs.
+struct Place {
+  int token;  ///< counted from the item's first
+  int head;
+  __device__ __forceinline__ Place(const Params& params, const WorkItem& item, int row)
+      : token(row >> params.pack_shift), head(item.head + (row & ((1 << params.pack_shift) - 1))) {}
+};
+
+/// Divides by the sums (with the sink).
 template <class C>
 __device__ __forceinline__ void normalise(Accumulators<C>& o, const RowState& rows,
                                           const Params& params, int first_row,
@@ -292,23 +369,31 @@ __device__ __forceinline__ void normalise(Accumulators<C>& o, const RowState& ro
   float inverse[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const int row = first_row + 8 * h;
-    const int token = row >> params.pack_shift;
-    const int head = item.head + (row & ((1 << params.pack_shift) - 1));
-    const bool written = token < item.q_tokens;
     const bool empty = rows.max[h] == -INFINITY;
-    const float sum = o.sum(h);
-    float denominator = sum;
-    if (params.sinks != nullptr && written && !empty)
-      denominator += ptx::exp2_approx(params.sinks[head] * kLog2E - rows.max[h]);
-    inverse[h] = empty ? 0.0f : params.v_scale / denominator;
-    if (params.lse != nullptr && written && threadIdx.x % 4 == 0) {
-      params.lse[static_cast<std::int64_t>(item.q_token + token) * params.lse_token_stride +
-                 head * params.lse_head_stride] =
-          empty ? -INFINITY : (rows.max[h] + log2f(sum)) * kLn2;
+    float denominator = o.sum(h);
+    if (params.sinks != nullptr) {
+      const Place place(params, item, first_row + 8 * h);
+      if (place.token < item.q_tokens && !empty)
+        denominator += ptx::exp2_approx(params.sinks[place.head] * kLog2E - rows.max[h]);
     }
+    inverse[h] = empty ? 0.0f : params.v_scale * ptx::reciprocal_approx(denominator);
   }
   o.rescale(inverse);
+}
+
+/// Behind the output: nothing waits for it.
+__device__ __forceinline__ void write_lse(const float (&sum)[2], const RowState& rows,
+                                          const Params& params, int first_row,
+                                          const WorkItem& item) {
+  if (params.lse == nullptr) return;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const Place place(params, item, first_row + 8 * h);
+    const float lse = (rows.max[h] + __log2f(sum[h])) * kLn2;
+    if (place.token < item.q_tokens && threadIdx.x % 4 == 0)
+      params.lse[static_cast<std::int64_t>(item.q_token + place.token) * params.lse_token_stride +
+                 place.head * params.lse_head_stride] = rows.max[h] == -INFINITY ? -INFINITY : lse;
+  }
 }
 
 /// Ordinary stores of the rows that exist. Four neighbouring threads hold a row's 8-column blocks
@@ -320,12 +405,10 @@ __device__ __forceinline__ void write_rows(Accumulators<C>& o, const Params& par
   const int quarter = static_cast<int>(threadIdx.x % 4);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const int row = first_row + 8 * h;
-    const int token = row >> params.pack_shift;
-    const int head = item.head + (row & ((1 << params.pack_shift) - 1));
+    const Place place(params, item, first_row + 8 * h);
     auto* out = static_cast<Element*>(params.o) +
-                static_cast<std::int64_t>(item.q_token + token) * params.o_token_stride +
-                head * params.o_head_stride + 8 * quarter;
+                static_cast<std::int64_t>(item.q_token + place.token) * params.o_token_stride +
+                place.head * params.o_head_stride + 8 * quarter;
 #pragma unroll
     for (int block = 0; block < C::kHeadDimVo / 8; block += 4) {
       std::uint32_t w[4];
@@ -347,7 +430,7 @@ __device__ __forceinline__ void write_rows(Accumulators<C>& o, const Params& par
         w[j] = upper ? got : w[j];
         w[j + 2] = upper ? w[j + 2] : got;
       }
-      if (token < item.q_tokens)
+      if (place.token < item.q_tokens)
         *reinterpret_cast<uint4*>(out + 8 * block) = make_uint4(w[0], w[1], w[2], w[3]);
     }
   }

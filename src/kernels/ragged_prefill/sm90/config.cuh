@@ -80,6 +80,9 @@ struct Config {
   static_assert(T::kOutput != Output::in_queries || HeadDimVo <= HeadDimQk);
 };
 
+/// Items on their way from the warp that takes them to those that load and compute.
+inline constexpr int kItemStages = 4;
+
 /// Everything in shared memory. Tiles are panels of 64 columns (128 bytes), rows one after another,
 /// as the copy engine's 128-byte swizzle leaves them.
 template <class C>
@@ -98,8 +101,9 @@ struct Shared {
   ptx::Mbarrier v_full[C::kValueStages];
   ptx::Mbarrier v_empty[C::kValueStages];
 
-  /// The work item whose queries q[stage] holds; tile_end 0 = no more work.
-  WorkItem item[C::kQueryStages];
+  ptx::Mbarrier item_full[kItemStages];
+
+  WorkItem item[kItemStages];  ///< tile_end 0 = no more work
 };
 
 /// With memory of its own for finished tiles.

@@ -6,19 +6,26 @@
 
 namespace attune::kernels::ragged_prefill::sm90 {
 
+/// Where nothing finer was measured: products at 5/6 of their rate.
 template <class C>
-Instance instance_of(std::string_view name, Strategy strategy, bool for_long = false) {
+constexpr Cost estimated_cost() {
+  constexpr int kProducts = C::kQueryTile * C::kKeyTile / 2048 * (C::kHeadDimQk + C::kHeadDimVo);
+  return {.tile = 2500, .key_tile = kProducts * 6 / 5};
+}
+
+template <class C>
+Instance instance_of(std::string_view name, Strategy strategy, Cost cost = estimated_cost<C>()) {
   return {.name = name,
           .strategy = strategy,
           .dtype = std::is_same_v<typename C::Element, __half> ? DType::f16 : DType::bf16,
           .head_dim_qk = C::kHeadDimQk,
           .head_dim_vo = C::kHeadDimVo,
           .gather = C::kLoad == KvLoad::gather,
-          .for_long = for_long,
           .query_tile = C::kQueryTile,
           .key_tile = C::kKeyTile,
           .threads = C::kThreads,
           .shared_bytes = static_cast<int>(sizeof(SharedOf<C>)),
+          .cost = cost,
           .kernel = ptx::kernel_handle(&prefill<C>)};
 }
 

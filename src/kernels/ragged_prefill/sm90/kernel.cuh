@@ -57,65 +57,79 @@ class ItemSource {
   std::uint32_t claimed_ = 0;
 };
 
-/// The producer's side of the rings, by boxes of the copy engine; one warp.
-template <class C>
+/// One operand's key tiles into its ring, by boxes of the copy engine; one warp. Keys and values
+/// have a warp each, so that a full ring of one never holds up the other.
+template <class C, int HeadDim, int Stages>
 class BoxLoader {
  public:
-  __device__ BoxLoader(SharedOf<C>& shared, const Params& params, const CUtensorMap& k,
-                       const CUtensorMap& v)
-      : shared_(shared), params_(params), k_map_(k), v_map_(v) {}
+  using Tile = typename C::Element[C::kKeyTile * HeadDim];
 
-  __device__ void load_k(const WorkItem& item, int tile) {
-    ptx::mbarrier_wait(shared_.k_empty[k_.stage], k_.parity);
-    load<C::kHeadDimQk / 64>(shared_.k[k_.stage], k_map_, shared_.k_full[k_.stage], item, tile);
-    k_.advance();
+  __device__ BoxLoader(Tile (&tiles)[Stages], ptx::Mbarrier (&full)[Stages],
+                       ptx::Mbarrier (&empty)[Stages], const CUtensorMap& map, const Params& params)
+      : tiles_(tiles), full_(full), empty_(empty), map_(map), params_(params) {}
+
+  __device__ void load_all(SharedOf<C>& shared) {
+    for (Ring<kItemStages> at;; at.advance()) {
+      ptx::mbarrier_wait(shared.item_full[at.stage], at.parity);
+      const WorkItem item = shared.item[at.stage];
+      if (item.tile_end == 0) return;
+      const int head = item.head / params_.group;
+#pragma unroll 1
+      for (int tile = item.tile_end - 1; tile >= item.tile_begin; --tile) {
+        ptx::mbarrier_wait(empty_[ring_.stage], ring_.parity);
+        const int key = tile * C::kKeyTile;
+        const int valid = max(0, min(C::kKeyTile, item.kv_len - key));
+        if (params_.kv_indices == nullptr)
+          load_rows(item.kv_start + key, head, valid > 0);
+        else
+          load_pages(item.kv_start, key, head, valid);
+        __syncwarp();
+        ring_.advance();
+      }
+    }
   }
-  __device__ void load_v(const WorkItem& item, int tile) {
-    ptx::mbarrier_wait(shared_.v_empty[v_.stage], v_.parity);
-    load<C::kHeadDimVo / 64>(shared_.v[v_.stage], v_map_, shared_.v_full[v_.stage], item, tile);
-    v_.advance();
-  }
-  __device__ void flush() {}
 
  private:
-  template <int Panels>
-  __device__ void load(typename C::Element* to, const CUtensorMap& map, ptx::Mbarrier& full,
-                       const WorkItem& item, int tile) {
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    const int box_rows = params_.box_rows;
-    const int first = tile * C::kKeyTile;
-    const int valid = max(0, min(C::kKeyTile, item.kv_len - first));
-    const int boxes = (valid + box_rows - 1) / box_rows;
-    if (lane == 0) {
-      ptx::mbarrier_arrive_expect(full,
-                                  static_cast<std::uint32_t>(boxes * Panels * box_rows * 128));
-    }
-    __syncwarp();
-    const int head = item.head / params_.group;
-#pragma unroll 1
-    for (int i = lane; i < boxes * Panels; i += 32) {
-      const int box = i / Panels;
-      const int panel = i % Panels;
-      const int key = first + box * box_rows;
-      int page = 0;
-      int row = item.kv_start + key;
-      if (params_.kv_indices != nullptr) {
-        const int entry = key / params_.page_size;
-        page = params_.kv_indices[item.kv_start + entry];
-        row = key - entry * params_.page_size;
-      }
-      ptx::tma_load(to + (panel * C::kKeyTile + box * box_rows) * 64, map, full,
-                    ptx::CacheHint::evict_normal, panel * 64, row, head, page);
-    }
-    __syncwarp();
+  static constexpr int kPanels = HeadDim / 64;
+
+  __device__ void load_rows(int row, int head, bool any) {
+    if (threadIdx.x % 32 != 0) return;
+    ptx::Mbarrier& full = full_[ring_.stage];
+    ptx::mbarrier_arrive_expect(full, any ? sizeof(Tile) : 0);
+    if (!any) return;
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel)
+      ptx::tma_load(tiles_[ring_.stage] + panel * C::kKeyTile * 64, map_, full,
+                    ptx::CacheHint::evict_normal, panel * 64, row, head, 0);
   }
 
-  SharedOf<C>& shared_;
+  __device__ void load_pages(int first_entry, int first_key, int head, int valid) {
+    const int box_rows = params_.box_rows;
+    const int boxes = (valid + box_rows - 1) / box_rows;
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    ptx::Mbarrier& full = full_[ring_.stage];
+    if (lane == 0)
+      ptx::mbarrier_arrive_expect(full,
+                                  static_cast<std::uint32_t>(boxes * kPanels * box_rows * 128));
+    __syncwarp();
+#pragma unroll 1
+    for (int i = lane; i < boxes * kPanels; i += 32) {
+      const int box = i / kPanels;
+      const int panel = i % kPanels;
+      const int key = first_key + box * box_rows;
+      const int entry = key / params_.page_size;
+      ptx::tma_load(tiles_[ring_.stage] + (panel * C::kKeyTile + box * box_rows) * 64, map_, full,
+                    ptx::CacheHint::evict_normal, panel * 64, key - entry * params_.page_size, head,
+                    params_.kv_indices[first_entry + entry]);
+    }
+  }
+
+  Tile (&tiles_)[Stages];
+  ptx::Mbarrier (&full_)[Stages];
+  ptx::Mbarrier (&empty_)[Stages];
+  const CUtensorMap& map_;
   const Params& params_;
-  const CUtensorMap& k_map_;
-  const CUtensorMap& v_map_;
-  Ring<C::kKeyStages> k_{0, 1};
-  Ring<C::kValueStages> v_{0, 1};
+  Ring<Stages> ring_{0, 1};
 };
 
 /// The producer's side of the rings by 16-byte gathers, for pages of any size; one warpgroup. A
@@ -124,8 +138,7 @@ class BoxLoader {
 template <class C>
 class GatherLoader {
  public:
-  __device__ GatherLoader(SharedOf<C>& shared, const Params& params, const CUtensorMap&,
-                          const CUtensorMap&)
+  __device__ GatherLoader(SharedOf<C>& shared, const Params& params)
       : shared_(shared), params_(params) {}
 
   __device__ void load_k(const WorkItem& item, int tile) {
@@ -196,48 +209,91 @@ class GatherLoader {
   Ring<C::kValueStages> v_{0, 1};
 };
 
-/// Queries and their work item together; an item without tiles ends the consumers' work.
+/// Where the next item and its queries go; one warp.
 template <class C>
-__device__ void load_queries(SharedOf<C>& shared, const CUtensorMap& map,
-                             Ring<C::kQueryStages>& ring, const WorkItem& item) {
-  constexpr int kPanels = C::kHeadDimQk / 64;
-  if (threadIdx.x % 128 >= 32) return;
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  ptx::Mbarrier& full = shared.q_full[ring.stage];
-  ptx::mbarrier_wait(shared.q_empty[ring.stage], ring.parity);
-  if (lane == 0) {
-    shared.item[ring.stage] = item;
-    if (item.tile_end == 0)
-      ptx::mbarrier_arrive(full);
-    else
-      ptx::mbarrier_arrive_expect(full, C::kQueryTile * C::kHeadDimQk * 2);
+class QueryLoader {
+ public:
+  __device__ QueryLoader(SharedOf<C>& shared, const CUtensorMap& map)
+      : shared_(shared), map_(map) {}
+
+  /// An item without tiles ends everybody's work. Its place is free: 4 items back, all have read it
+  /// before the queries of the item 2 back were given up.
+  __device__ void publish(const WorkItem& item) {
+    if (threadIdx.x % 32 == 0) {
+      shared_.item[at_.stage] = item;
+      ptx::mbarrier_arrive(shared_.item_full[at_.stage]);
+    }
+    __syncwarp();
+    at_.advance();
   }
-  __syncwarp();
-  if (item.tile_end != 0 && lane < kPanels) {
-    ptx::tma_load(shared.q[ring.stage] + lane * C::kQueryTile * 64, map, full,
-                  ptx::CacheHint::evict_first, lane * 64, item.head, item.q_token);
+
+  __device__ void load(const WorkItem& item) {
+    ptx::mbarrier_wait(shared_.q_empty[ring_.stage], ring_.parity);
+    if (threadIdx.x % 32 == 0) {
+      ptx::Mbarrier& full = shared_.q_full[ring_.stage];
+      if (item.tile_end == 0) {
+        ptx::mbarrier_arrive(full);
+      } else {
+        ptx::mbarrier_arrive_expect(full, sizeof(shared_.q[0]));
+#pragma unroll
+        for (int panel = 0; panel < C::kHeadDimQk / 64; ++panel)
+          ptx::tma_load(shared_.q[ring_.stage] + panel * C::kQueryTile * 64, map_, full,
+                        ptx::CacheHint::evict_first, panel * 64, item.head, item.q_token);
+      }
+    }
+    __syncwarp();
+    ring_.advance();
   }
-  __syncwarp();
-  ring.advance();
+
+ private:
+  SharedOf<C>& shared_;
+  const CUtensorMap& map_;
+  Ring<kItemStages> at_;
+  Ring<C::kQueryStages> ring_{0, 1};
+};
+
+/// The warp that takes work: hands items to the loaders of keys and values, then brings the
+/// queries, as far ahead as there is room.
+template <class C>
+__device__ void hand_out(SharedOf<C>& shared, const Params& params, const CUtensorMap& q_map) {
+  ItemSource<C::kLoad> source(*params.list);
+  QueryLoader<C> queries(shared, q_map);
+  WorkItem item;
+  do {
+    const std::uint32_t number = source.take();
+    item = WorkItem{};
+    if (number < source.count()) {
+      item = params.items[number];
+      source.claim();
+    }
+    queries.publish(item);
+    queries.load(item);
+  } while (item.tile_end != 0);
+  source.finish();
 }
 
-/// A key tile is asked for before the value tile of the one before it, as the consumers need them;
-/// between items the next item's first keys and queries likewise come early.
-template <class C, class Loader>
-__device__ void produce(SharedOf<C>& shared, const Params& params, const CUtensorMap& q_map,
-                        Loader loader) {
+/// All loading by one warpgroup that gathers. A key tile is asked for before the value tile of the
+/// one before it, as the consumers need them; between items the next item's first keys and queries
+/// likewise come early.
+template <class C>
+__device__ void gather_all(SharedOf<C>& shared, const Params& params, const CUtensorMap& q_map) {
   ItemSource<C::kLoad> source(*params.list);
-  Ring<C::kQueryStages> q{0, 1};
+  GatherLoader<C> loader(shared, params);
+  QueryLoader<C> queries(shared, q_map);
+  const auto load_queries = [&](const WorkItem& item) {
+    if (threadIdx.x % 128 >= 32) return;
+    queries.publish(item);
+    queries.load(item);
+  };
   WorkItem item;
   WorkItem before;
   bool any = false;
   for (std::uint32_t next = source.take(); next < source.count(); next = source.take()) {
     item = params.items[next];
-    source.claim();
     loader.load_k(item, item.tile_end - 1);
     if (any) loader.load_v(before, before.tile_begin);
     loader.flush();
-    load_queries<C>(shared, q_map, q, item);
+    load_queries(item);
 #pragma unroll 1
     for (int tile = item.tile_end - 2; tile >= item.tile_begin; --tile) {
       loader.load_k(item, tile);
@@ -246,10 +302,9 @@ __device__ void produce(SharedOf<C>& shared, const Params& params, const CUtenso
     before = item;
     any = true;
   }
-  source.finish();
   if (any) loader.load_v(before, before.tile_begin);
   loader.flush();
-  load_queries<C>(shared, q_map, q, WorkItem{});
+  load_queries(WorkItem{});
 }
 
 /// One arrival a warp.
@@ -332,6 +387,8 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
                         int warpgroup) {
   const int first_row =
       warpgroup * 64 + static_cast<int>(threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4);
+  const int warp_row =
+      warpgroup * 64 + 16 * __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x % 128 / 32), 0);
   constexpr int kTurnThreads = 256;
   const auto turn_wait = [&] { ptx::named_barrier_sync(kTurnBarrier + warpgroup, kTurnThreads); };
   const auto turn_pass = [&] {
@@ -345,6 +402,7 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
   constexpr std::uint64_t kKStep = sizeof(shared.k[0]) >> 4;
 
   const float log2_scale = (params.soft_cap > 0 ? params.soft_cap : params.scale) * kLog2E;
+  const float inverse_scale = 1.0f / log2_scale;
   const float cap_scale = params.soft_cap > 0 ? params.scale / params.soft_cap : 0.0f;
 
   // Scores live in fresh arrays from product to softmax: carried around the loop as accumulators,
@@ -376,6 +434,7 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
 
   if (warpgroup == C::kWarpgroups - 1) turn_pass();
   ptx::mbarrier_wait(shared.q_full[0], 0);
+  Ring<kItemStages> at;
   WorkItem item = shared.item[0];
   if (item.tile_end != 0) {
     float s[C::kKeyTile / 2];
@@ -391,13 +450,15 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
     rows.kv_len = item.kv_len;
     rows.first = item.q_position + (warpgroup * 64 >> params.pack_shift);
     rows.last = item.q_position + ((warpgroup * 64 + 63) >> params.pack_shift);
+    rows.warp_first = item.q_position + (warp_row >> params.pack_shift);
+    rows.warp_last = item.q_position + ((warp_row + 15) >> params.pack_shift);
     rows.own[0] = item.q_position + (first_row >> params.pack_shift);
     rows.own[1] = item.q_position + ((first_row + 8) >> params.pack_shift);
     RowState state;
     float factor[2];
     int tile = item.tile_end - 1;
 
-    const auto take_scores = [&](float(&s)[C::kKeyTile / 2]) {
+    const auto receive_scores = [&](float(&s)[C::kKeyTile / 2]) {
       release(shared.k_empty[k.stage]);
       k.advance();
       if (C::kOutput != Output::in_queries && tile == item.tile_begin) {
@@ -405,12 +466,10 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
         release(shared.q_empty[q.stage]);
       }
       if (params.soft_cap > 0) apply_soft_cap(s, cap_scale);
-      if (needs_mask<C>(params, rows, tile)) apply_mask<C>(s, params, rows, tile);
-      return online_softmax<C>(s, state, log2_scale, factor);
     };
 
-    take_scores(first_scores);
-    pack_probabilities<C>(p, first_scores);
+    receive_scores(first_scores);
+    first_softmax<C>(p, first_scores, params, rows, tile, state, log2_scale, inverse_scale);
     writer.settle();
     bool accumulate = false;
     bool keys_ready = false;
@@ -428,7 +487,9 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
       ptx::wgmma_pin(s);
       const auto next_k = k.next();
       keys_ready = ptx::mbarrier_test(shared.k_full[next_k.stage], next_k.parity);
-      const bool moved = take_scores(s);
+      receive_scores(s);
+      if (needs_mask<C>(params, rows, tile)) apply_mask<C>(s, params, rows, tile);
+      const bool moved = online_softmax<C>(s, state, log2_scale, inverse_scale, factor);
       // The next keys are asked for early and waited for here: the branch keeps the assembler from
       // moving the softmax behind the wait for the product that runs beside it.
       if (tile > item.tile_begin && !keys_ready) {
@@ -452,8 +513,9 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
     start_pv(accumulate);
     const int stage = q.stage;
     q.advance();
+    at.advance();
     ptx::mbarrier_wait(shared.q_full[q.stage], q.parity);
-    const WorkItem next = shared.item[q.stage];
+    const WorkItem next = shared.item[at.stage];
     float s[C::kKeyTile / 2];
     // Behind the last item the product runs on old bytes, unused: a branch around it would make the
     // assembler lose track of which products are under way (C7514).
@@ -464,8 +526,10 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
     o.pin();
     release(shared.v_empty[v.stage]);
     v.advance();
+    const float sum[2] = {o.sum(0), o.sum(1)};
     normalise<C>(o, state, params, first_row, item);
     writer.write(o, first_row, item, stage);
+    write_lse(sum, state, params, first_row, item);
     ptx::wgmma_wait<0>();
     ptx::wgmma_pin(s);
     copy(first_scores, s);
@@ -493,6 +557,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       ptx::mbarrier_init(shared.q_full[i], 1);
       ptx::mbarrier_init(shared.q_empty[i], kByWriter ? C::kWarpgroups : kConsumerWarps);
     }
+    for (int i = 0; i < kItemStages; ++i) ptx::mbarrier_init(shared.item_full[i], 1);
     for (int i = 0; i < C::kKeyStages; ++i) {
       ptx::mbarrier_init(shared.k_full[i], kGather ? 128 : 1);
       ptx::mbarrier_init(shared.k_empty[i], kConsumerWarps);
@@ -513,10 +578,19 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 
   if (warpgroup == 0) {
     ptx::registers_give<C::kProducerRegisters>();
+    const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
     if constexpr (kGather) {
-      produce<C>(shared, params, q_map, GatherLoader<C>(shared, params, k_map, v_map));
-    } else if (threadIdx.x < 32) {
-      produce<C>(shared, params, q_map, BoxLoader<C>(shared, params, k_map, v_map));
+      gather_all<C>(shared, params, q_map);
+    } else if (warp == 0) {
+      BoxLoader<C, C::kHeadDimQk, C::kKeyStages>(shared.k, shared.k_full, shared.k_empty, k_map,
+                                                 params)
+          .load_all(shared);
+    } else if (warp == 1) {
+      BoxLoader<C, C::kHeadDimVo, C::kValueStages>(shared.v, shared.v_full, shared.v_empty, v_map,
+                                                   params)
+          .load_all(shared);
+    } else if (warp == 2) {
+      hand_out<C>(shared, params, q_map);
     }
   } else {
     ptx::registers_take<C::kConsumerRegisters>();

@@ -19,6 +19,12 @@ namespace attune::kernels::ragged_prefill::sm90 {
 /// fa3 follows FlashAttention-3; fa4 moves the running maximum only when it must.
 enum class Strategy : unsigned char { fa3, fa4 };
 
+/// Measured on an H200 (docs/performance/cuda-prefill.md), in cycles of one multiprocessor.
+struct Cost {
+  int tile = 0;      ///< a tile of query rows: its beginning and end
+  int key_tile = 0;  ///< each key tile of it
+};
+
 /// One compiled kernel.
 struct Instance {
   std::string_view name;  ///< for messages
@@ -26,12 +32,12 @@ struct Instance {
   DType dtype = DType::bf16;
   int head_dim_qk = 0;
   int head_dim_vo = 0;
-  bool gather = false;    ///< pages of any size; else pages of a multiple of 8 tokens, or ragged
-  bool for_long = false;  ///< the faster of two where a query sees thousands of keys
-  int query_tile = 0;     ///< rows a thread block
+  bool gather = false;  ///< pages of any size; else pages of a multiple of 8 tokens, or ragged
+  int query_tile = 0;   ///< rows a thread block
   int key_tile = 0;
   int threads = 0;
   int shared_bytes = 0;
+  Cost cost;  ///< to choose among kernels and packings
   const void* kernel = nullptr;
 };
 

@@ -3,14 +3,17 @@
 #pragma once
 
 #include "kernels/ragged_prefill/sm90/config.cuh"
+#include "kernels/ragged_prefill/sm90/launch.hpp"
 
 namespace attune::kernels::ragged_prefill::sm90 {
 
 //                            keys  warpgroups  stages of q, k, v
 using Tiles64 = Tiles<128, 3, 2, 4, 4>;
 using Tiles128 = Tiles<128, 2, 2, 3, 2>;
-/// A third fewer reads of K and V, but 192 rows fit short sequences badly.
-using Tiles128Long = Tiles<80, 3, 2, 3, 3>;
+/// A third fewer reads of K and V, but 192 rows of one head fit short sequences badly.
+using Tiles128Tall = Tiles<80, 3, 2, 3, 3>;
+inline constexpr Cost kCost128{.tile = 2450, .key_tile = 2560};
+inline constexpr Cost kCost128Tall{.tile = 2830, .key_tile = 2190};
 using Tiles192 = Tiles<80, 3, 1, 2, 2, Output::own_memory>;
 using Tiles256 = Tiles<80, 2, 1, 2, 2, Output::registers>;
 
