@@ -88,6 +88,7 @@ class CpuOps final : public Ops {
 
   [[nodiscard]] DeviceKind device() const override { return DeviceKind::cpu; }
   [[nodiscard]] DType activation_dtype() const override { return DType::f32; }
+  [[nodiscard]] DType product_dtype() const override { return DType::f32; }
 
   Result<Buffer> allocate(std::size_t bytes) override;
   void release(void* data, std::size_t) override { std::free(data); }

@@ -72,38 +72,60 @@ void DecoderLayer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
 
 Status DecoderLayer::forward(Step& step, const TensorView& x) const {
   if (parallel_) return add_parallel(step, x);
-  if (Status s = add_branch(step, mixer_, x); !s.ok()) return s;
-  if (Status s = add_branch(step, feed_forward_, x); !s.ok()) return s;
+  const auto frame = step.memory.frame();
+  const TensorView out = step.memory.take(DType::f32, {step.num_tokens, hidden_});
+  const TensorView room = step.memory.take(DType::f32, {step.num_tokens, hidden_});
+  const bool in_one_pass = mixer_.part && mixer_.adds_plainly() && feed_forward_.norm_before;
+  if (Status s = run_branch(step, mixer_, x, room, out); !s.ok()) return s;
+  if (in_one_pass) {
+    step.ops.add_norm(out, mixer_.factor, x, feed_forward_.before.params,
+                      input_of(step, feed_forward_, room));
+  } else {
+    add_branch(step, mixer_, out, x);
+  }
+  if (Status s = run_branch(step, feed_forward_, x, room, out, in_one_pass); !s.ok()) return s;
+  add_branch(step, feed_forward_, out, x);
   if (per_layer_) per_layer_->forward(step, x);
   return {};
 }
 
-Status DecoderLayer::add_branch(Step& step, const Branch& branch, const TensorView& x) const {
+// Products read it, and what follows a MiniMax branch.
+TensorView DecoderLayer::input_of(const Step& step, const Branch& branch, const TensorView& room) {
+  const DType dtype = branch.normed_residual ? DType::f32 : step.ops.product_dtype();
+  return TensorView::dense(room.data, dtype, {room.shape[0], room.shape[1]});
+}
+
+Status DecoderLayer::run_branch(Step& step, const Branch& branch, const TensorView& x,
+                                const TensorView& room, const TensorView& out, bool normed) const {
   if (!branch.part) return {};
-  const auto frame = step.memory.frame();
-  const TensorView out = step.memory.take(DType::f32, {step.num_tokens, hidden_});
   TensorView input = x;
   if (branch.norm_before) {
-    input = step.memory.take(DType::f32, {step.num_tokens, hidden_});
-    step.ops.norm(x, branch.before.params, input);
+    input = input_of(step, branch, room);
+    if (!normed) step.ops.norm(x, branch.before.params, input);
   }
   if (Status s = branch.part->forward(step, input, out); !s.ok()) return s;
   if (branch.norm_after) step.ops.norm(out, branch.after.params, out);
   if (branch.normed_residual) step.ops.convert(input, x);
+  return {};
+}
+
+void DecoderLayer::add_branch(Step& step, const Branch& branch, const TensorView& out,
+                              const TensorView& x) const {
+  if (!branch.part) return;
   if (branch.scaling) {
     branch.scaling->branch.apply(step.ops, out);
     branch.scaling->residual.apply(step.ops, x);
   }
   if (branch.residual_factor != 1.0f) step.ops.scale(x, branch.residual_factor, x);
   step.ops.add(out, branch.factor, x);
-  return {};
 }
 
 // Cohere (and GPT-J before it): both branches read the same norm of the same input.
 Status DecoderLayer::add_parallel(Step& step, const TensorView& x) const {
   const auto frame = step.memory.frame();
   const TensorView out = step.memory.take(DType::f32, {step.num_tokens, hidden_});
-  const TensorView input = step.memory.take(DType::f32, {step.num_tokens, hidden_});
+  const TensorView input =
+      input_of(step, mixer_, step.memory.take(DType::f32, {step.num_tokens, hidden_}));
   step.ops.norm(x, mixer_.before.params, input);
   for (const Branch* branch : {&mixer_, &feed_forward_}) {
     if (!branch->part) continue;

@@ -31,9 +31,18 @@ class DecoderLayer {
     Norm before;
     Norm after;
     std::optional<ResidualScaling> scaling;
+
+    /// x += factor * out and nothing else.
+    [[nodiscard]] bool adds_plainly() const { return !scaling && residual_factor == 1.0f; }
   };
   void set_mix(const ModelConfig& config, int layer);
-  Status add_branch(Step& step, const Branch& branch, const TensorView& x) const;
+  [[nodiscard]] static TensorView input_of(const Step& step, const Branch& branch,
+                                           const TensorView& room);
+  /// out = the branch of x; with `normed` its input lies in `room` already.
+  Status run_branch(Step& step, const Branch& branch, const TensorView& x, const TensorView& room,
+                    const TensorView& out, bool normed = false) const;
+  void add_branch(Step& step, const Branch& branch, const TensorView& out,
+                  const TensorView& x) const;
   Status add_parallel(Step& step, const TensorView& x) const;
 
   std::int64_t hidden_;

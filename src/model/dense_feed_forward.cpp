@@ -68,11 +68,14 @@ Status DenseFeedForward::forward(Step& step, const TensorView& x, const TensorVi
   const Tensors t = take(step.memory, step.num_tokens);
   step.ops.linear(*up_, x, t.up);
   if (gated_) {
-    step.ops.gated_activation(t.up, activation_, t.hidden);
+    const TensorView hidden = TensorView::dense(t.hidden.data, step.ops.product_dtype(),
+                                                {t.hidden.shape[0], t.hidden.shape[1]});
+    step.ops.gated_activation(t.up, activation_, hidden);
+    step.ops.linear(*down_, hidden, out);
   } else {
     step.ops.activation(t.up, activation_.kind, t.hidden);
+    step.ops.linear(*down_, t.hidden, out);
   }
-  step.ops.linear(*down_, t.hidden, out);
   return {};
 }
 

@@ -98,14 +98,24 @@ GqaMixer::Tensors GqaMixer::take(StepMemory& memory, std::int64_t num_tokens) co
   }
   t.o = memory.take(DType::f32, {num_tokens, output_->columns()});
   const std::int64_t keys = config_.num_kv_heads;
+  t.o_narrow = take_narrow(memory, dtype_, num_tokens, output_->columns());
+  if (narrows_together()) {
+    t.qkv_narrow = take_narrow(memory, dtype_, num_tokens, qkv_->rows());
+    return t;
+  }
   t.q_narrow = take_narrow(memory, dtype_, num_tokens,
                            static_cast<std::int64_t>(config_.num_qo_heads) * config_.head_dim_qk);
-  t.o_narrow = take_narrow(memory, dtype_, num_tokens, output_->columns());
   if (writes_cache()) {
     t.k_narrow = take_narrow(memory, dtype_, num_tokens, keys * config_.head_dim_qk);
     t.v_narrow = take_narrow(memory, dtype_, num_tokens, keys * config_.head_dim_vo);
   }
   return t;
+}
+
+bool GqaMixer::narrows_together() const {
+  constexpr int kAligned = 8;  // backends load 16 bytes
+  return writes_cache() && !config_.k_is_v && !config_.output_gate &&
+         config_.head_dim_qk % kAligned == 0 && config_.head_dim_vo % kAligned == 0;
 }
 
 void GqaMixer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
@@ -166,9 +176,17 @@ Status GqaMixer::forward(Step& step, const TensorView& x, const TensorView& out)
   }
 
   const TensorView o = heads(t.o, config_.head_dim_vo);
-  const TensorView attention_q = narrowed(ops, q, t.q_narrow);
   const TensorView attention_o = narrow_output(o, t.o_narrow);
-  if (writes_cache()) {
+  TensorView attention_q;
+  if (t.qkv_narrow.rank != 0) {
+    ops.convert(t.qkv, t.qkv_narrow);
+    attention_q = heads(columns(t.qkv_narrow, 0, q_width), dim);
+    k = heads(columns(t.qkv_narrow, q_width, k_width), dim);
+    v = heads(columns(t.qkv_narrow, q_width + k_width, v_width), config_.head_dim_vo);
+  } else {
+    attention_q = narrowed(ops, q, t.q_narrow);
+  }
+  if (writes_cache() && t.qkv_narrow.rank == 0) {
     k = narrowed(ops, k, t.k_narrow);
     v = narrowed(ops, v, t.v_narrow);
   }
@@ -187,13 +205,14 @@ Status GqaMixer::forward(Step& step, const TensorView& x, const TensorView& out)
   }
   if (Status s = attend(step, tensors); !s.ok()) return s;
 
-  widen_output(ops, o, t.o_narrow);
   if (config_.output_gate) {
     gate.data = static_cast<float*>(gate.data) + dim;
     gate.shape[2] = dim;
-    ops.sigmoid_gate(o, gate, o);
+    ops.sigmoid_gate(attention_o, gate, o);
+    ops.linear(*output_, t.o, out);
+  } else {
+    ops.linear(*output_, t.o_narrow.rank == 0 ? t.o : t.o_narrow, out);
   }
-  ops.linear(*output_, t.o, out);
   return {};
 }
 

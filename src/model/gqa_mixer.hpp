@@ -23,9 +23,11 @@ class GqaMixer final : public LayerPart {
     TensorView qkv;     ///< [tokens, q | k | v]
     TensorView values;  ///< [tokens, v], where values are made from keys
     TensorView o;       ///< [tokens, num_qo_heads * head_dim_vo]
-    TensorView q_narrow, k_narrow, v_narrow, o_narrow;  ///< attention_call.hpp
+    /// attention_call.hpp; q, k and v by themselves, or all three as they lie in qkv.
+    TensorView q_narrow, k_narrow, v_narrow, qkv_narrow, o_narrow;
   };
   [[nodiscard]] Tensors take(StepMemory& memory, std::int64_t num_tokens) const;
+  [[nodiscard]] bool narrows_together() const;
   [[nodiscard]] bool writes_cache() const { return kv_layer_ == layer_; }
 
   int layer_;

@@ -131,6 +131,9 @@ class Ops {
 
   [[nodiscard]] virtual DeviceKind device() const = 0;
   [[nodiscard]] virtual DType activation_dtype() const = 0;
+  /// What linear() multiplies as it is; another dtype costs a pass. For rows that only products
+  /// read.
+  [[nodiscard]] virtual DType product_dtype() const = 0;
 
   // Memory.
   virtual Result<Buffer> allocate(std::size_t bytes) = 0;

@@ -213,6 +213,7 @@ class CudaOps final : public Ops {
 
   [[nodiscard]] DeviceKind device() const override { return DeviceKind::cuda; }
   [[nodiscard]] DType activation_dtype() const override { return DType::f32; }
+  [[nodiscard]] DType product_dtype() const override { return weights_; }
   [[nodiscard]] Stream stream() const override { return {stream_}; }
 
   Result<Buffer> allocate(std::size_t bytes) override {

@@ -1,5 +1,7 @@
 #include "kernels/ops/cuda/rows.hpp"
 
+#include <algorithm>
+
 #include "base/math.hpp"
 #include "kernels/ops/cuda/elements.cuh"
 
@@ -8,6 +10,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr std::int64_t kMaxGridX = 0x7fffffff;
+constexpr std::int64_t kMaxGridY = 65535;
 
 std::int64_t num_rows(const Rows& rows) { return rows.tokens * rows.heads; }
 std::int64_t num_elements(const Rows& rows) { return num_rows(rows) * rows.width; }
@@ -16,8 +19,86 @@ unsigned element_blocks(std::int64_t n) {
   return static_cast<unsigned>(blocks < kMaxGridX ? blocks : kMaxGridX);
 }
 
-__global__ void norm_kernel(Rows x, Rows residual, bool has_residual, float scale, Norm n,
-                            Rows out) {
+/// Of a row, what one thread holds: elements threadIdx.x + j * kThreads, zero behind the row's end.
+/// All loads go out before the first is used.
+template <class T, int kHeld>
+__device__ __forceinline__ void load_held(float (&x)[kHeld], const T* row, int width) {
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) {
+    const int i = static_cast<int>(threadIdx.x) + j * kThreads;
+    x[j] = i < width ? static_cast<float>(row[i]) : 0.0f;
+  }
+}
+
+template <int kHeld>
+__device__ __forceinline__ void load_held(float (&x)[kHeld], const Rows& rows, std::int64_t row) {
+  const std::int64_t from = row_begin(rows, row);
+  const int width = static_cast<int>(rows.width);
+  if (rows.dtype == DType::bf16) {
+    load_held(x, static_cast<const __nv_bfloat16*>(rows.data) + from, width);
+  } else if (rows.dtype == DType::f16) {
+    load_held(x, static_cast<const __half*>(rows.data) + from, width);
+  } else {
+    load_held(x, static_cast<const float*>(rows.data) + from, width);
+  }
+}
+
+template <int kHeld>
+__device__ __forceinline__ void store_held(const Rows& rows, std::int64_t row,
+                                           const float (&x)[kHeld]) {
+  const std::int64_t to = row_begin(rows, row);
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) {
+    const int i = static_cast<int>(threadIdx.x) + j * kThreads;
+    if (i < rows.width) write(rows.data, rows.dtype, to + i, x[j]);
+  }
+}
+
+/// A row in registers from its one reading to its one writing.
+template <int kHeld>
+__global__ void __launch_bounds__(kThreads)
+    norm_kernel(Rows x, Rows residual, bool has_residual, float scale, Norm n, Rows out) {
+  const std::int64_t row = blockIdx.x;
+  const auto width = static_cast<int>(x.width);
+  float v[kHeld];
+  load_held(v, x, row);
+  if (has_residual) {
+    float sum[kHeld];
+    load_held(sum, residual, row);
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j) v[j] = sum[j] + scale * v[j];
+    store_held(residual, row, v);
+  }
+  float mean = 0.0f;
+  if (n.layer_norm) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j) sum += v[j];
+    mean = block_reduce<kThreads, false>(sum) / static_cast<float>(width);
+  }
+  float squares = 0.0f;
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) {
+    const bool inside = static_cast<int>(threadIdx.x) + j * kThreads < width;
+    const float d = inside ? v[j] - mean : 0.0f;
+    squares += d * d;
+  }
+  const float variance = block_reduce<kThreads, false>(squares) / static_cast<float>(width);
+  const float factor = 1.0f / sqrtf(variance + n.eps);
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) {
+    const int i = static_cast<int>(threadIdx.x) + j * kThreads;
+    if (i >= width) continue;
+    const float weight = n.weight == nullptr ? 1.0f : n.weight[i] + n.weight_offset;
+    const float bias = n.bias == nullptr ? 0.0f : n.bias[i];
+    v[j] = (v[j] - mean) * factor * weight + bias;
+  }
+  store_held(out, row, v);
+}
+
+/// A row too long for registers, read again for each sum.
+__global__ void __launch_bounds__(kThreads)
+    wide_norm_kernel(Rows x, Rows residual, bool has_residual, float scale, Norm n, Rows out) {
   const std::int64_t row = blockIdx.x;
   const Rows& source = has_residual ? residual : x;
   const std::int64_t from = row_begin(source, row);
@@ -85,22 +166,41 @@ __global__ void rope_kernel(Rows x, const float* cos_sin, std::int64_t row, std:
   }
 }
 
-/// out[row, i] = f(row, i) for every element.
+constexpr int kColumnsEach = 4;  ///< of a thread, blockDim.x apart
+
+/// out[row, i] = f(row, i) for every element: x of block and grid run over rows' pieces, y over
+/// rows.
 template <class F>
-__global__ void each_element_kernel(Rows out, F f) {
-  const std::int64_t count = out.tokens * out.heads * out.width;
-  for (std::int64_t i = blockIdx.x * std::int64_t{kThreads} + threadIdx.x; i < count;
-       i += std::int64_t{gridDim.x} * kThreads) {
-    const std::int64_t row = i / out.width;
-    const std::int64_t column = i % out.width;
-    write(out.data, out.dtype, row_begin(out, row) + column, f(row, column));
+__global__ void __launch_bounds__(kThreads) each_element_kernel(Rows out, F f) {
+  const std::int64_t rows = out.tokens * out.heads;
+  const std::int64_t first = blockIdx.y * std::int64_t{blockDim.x} * kColumnsEach + threadIdx.x;
+  for (std::int64_t row = blockIdx.x * std::int64_t{blockDim.y} + threadIdx.y; row < rows;
+       row += std::int64_t{gridDim.x} * blockDim.y) {
+    const std::int64_t to = row_begin(out, row);
+    for (std::int64_t piece = first; piece < out.width;
+         piece += std::int64_t{gridDim.y} * blockDim.x * kColumnsEach) {
+#pragma unroll
+      for (int j = 0; j < kColumnsEach; ++j) {
+        const std::int64_t column = piece + j * std::int64_t{blockDim.x};
+        if (column < out.width) write(out.data, out.dtype, to + column, f(row, column));
+      }
+    }
   }
 }
 
 template <class F>
 void each_element(const Rows& out, cudaStream_t stream, F f) {
-  const std::int64_t n = num_elements(out);
-  if (n > 0) ptx::launch(each_element_kernel<F>, element_blocks(n), kThreads, 0, stream, out, f);
+  if (num_elements(out) == 0) return;
+  constexpr int kWarp = 32;
+  unsigned across = kWarp;
+  while (across < kThreads && across < out.width) across *= 2;
+  const unsigned down = kThreads / across;
+  const std::int64_t blocks = base::ceil_div(num_rows(out), std::int64_t{down});
+  const std::int64_t pieces = base::ceil_div(out.width, std::int64_t{across} * kColumnsEach);
+  ptx::launch(each_element_kernel<F>,
+              dim3(static_cast<unsigned>(std::min(blocks, kMaxGridX)),
+                   static_cast<unsigned>(std::min(pieces, kMaxGridY))),
+              dim3(across, down), 0, stream, out, f);
 }
 
 struct Element {
@@ -254,8 +354,19 @@ __global__ void argmax_kernel(Rows logits, std::int32_t* ids) {
 void norm(const Rows& x, const Rows* residual, float scale, const Norm& n, const Rows& out,
           cudaStream_t stream) {
   if (num_elements(x) == 0) return;
-  ptx::launch(norm_kernel, static_cast<unsigned>(num_rows(x)), kThreads, 0, stream, x,
-              residual == nullptr ? Rows{} : *residual, residual != nullptr, scale, n, out);
+  const auto with = [&](auto* kernel) {
+    ptx::launch(kernel, static_cast<unsigned>(num_rows(x)), kThreads, 0, stream, x,
+                residual == nullptr ? Rows{} : *residual, residual != nullptr, scale, n, out);
+  };
+  if (x.width <= 4 * kThreads) {
+    with(&norm_kernel<4>);
+  } else if (x.width <= 16 * kThreads) {
+    with(&norm_kernel<16>);
+  } else if (x.width <= 32 * kThreads) {
+    with(&norm_kernel<32>);
+  } else {
+    with(&wide_norm_kernel);
+  }
 }
 
 void rope_angles(const std::int32_t* positions, const float* inv_freq, std::int64_t tokens,
