@@ -54,6 +54,7 @@ Result<runtime::EngineOptions> engine_options(const GenerateOptions& o,
   const Result<runtime::SpeculationOptions> speculation = speculation_options(o);
   if (!speculation.ok()) return speculation.status();
   engine.speculation = *speculation;
+  engine.latent = latent_options(o);
   engine.prefix.enabled = !o.no_prefix_cache && prompts.size() > 1;
   engine.record_decodes = !o.no_graphs;
   constexpr std::int64_t kLargestPage = 256;  // a last page may hold one token

@@ -132,6 +132,17 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
       "launch every kernel of a decode step anew; on a GPU a step is recorded once and "
       "replayed");
   command
+      .add_option("--latent-form", o.latent_form,
+                  "how latent attention (MLA) computes prompts: auto (the cheaper form, step by "
+                  "step), absorbed or expanded")
+      ->check(CLI::IsMember({"auto", "absorbed", "expanded"}))
+      ->capture_default_str();
+  command
+      .add_option("--latent-chunk", o.latent_chunk,
+                  "cached latents that are expanded at once; 0 = " +
+                      std::to_string(runtime::LatentOptions{}.chunk_tokens))
+      ->check(CLI::NonNegativeNumber);
+  command
       .add_option("--speculate", o.speculate,
                   "none or ngram: guess the next tokens from earlier ones and verify them in one "
                   "step; the tokens are the same, sooner where text repeats")
@@ -179,6 +190,15 @@ Result<runtime::SpeculationOptions> speculation_options(const GenerateOptions& o
                             ", wanted at least 1; --speculate none guesses nothing");
   if (Status bad = runtime::validate_speculation(s); !bad.ok()) return bad;
   return s;
+}
+
+runtime::LatentOptions latent_options(const GenerateOptions& options) {
+  runtime::LatentOptions latent;
+  if (options.latent_form != "auto")
+    latent.form = options.latent_form == "expanded" ? runtime::LatentForm::expanded
+                                                    : runtime::LatentForm::absorbed;
+  if (options.latent_chunk > 0) latent.chunk_tokens = options.latent_chunk;
+  return latent;
 }
 
 Result<std::string> read_file(const std::string& path) {

@@ -10,6 +10,7 @@
 
 #include "cli/command.hpp"
 #include "model/checkpoint.hpp"
+#include "runtime/latent_form.hpp"
 #include "runtime/request.hpp"
 #include "runtime/speculation.hpp"
 #include "text/tokenizer.hpp"
@@ -37,6 +38,8 @@ struct GenerateOptions {
   bool batch_invariant = false;
   bool no_prefix_cache = false;
   bool no_graphs = false;
+  std::string latent_form = "auto";
+  std::int64_t latent_chunk = 0;
   std::string speculate = "none";
   std::optional<std::int64_t> draft_tokens;
   std::optional<std::int64_t> ngram_min;
@@ -53,6 +56,9 @@ Status check_prompt_options(const GenerateOptions& options);
 
 /// What --speculate and its options ask for; refuses options of a speculation that is off.
 Result<runtime::SpeculationOptions> speculation_options(const GenerateOptions& options);
+
+/// What --latent-form and --latent-chunk ask for.
+[[nodiscard]] runtime::LatentOptions latent_options(const GenerateOptions& options);
 
 /// One prompt: its text (empty for --tokens) and its ids.
 struct Prompt {

@@ -90,6 +90,10 @@ void print_json(const std::vector<Generation>& generations, runtime::Session& se
   out["preemptions"] = s.num_preemptions;
   out["prefix_cache"] = prefix_cache_json(session.engine(), s);
   if (session.engine().options().speculation.enabled()) out["speculation"] = speculation_json(s);
+  if (s.latent.absorbed + s.latent.expanded > 0)
+    out["latent"] = {{"absorbed", s.latent.absorbed},
+                     {"expanded", s.latent.expanded},
+                     {"prefix_chunks", s.latent.prefix_chunks}};
   if (session.ops().device() != DeviceKind::cpu) out["graphs"] = graphs_json(s);
   out["fallbacks"] = session.selection().fallbacks;
   fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
@@ -109,6 +113,9 @@ void print_statistics(runtime::Session& session) {
                s.cached_tokens, 100 * ratio(s.cached_tokens, s.cached_tokens + s.prefill_tokens),
                cache->metrics().evicted_pages);
   }
+  if (s.latent.absorbed + s.latent.expanded > 0)
+    fmt::print(stderr, "latents {} prompt steps absorbed, {} expanded with {} chunks of prefixes\n",
+               s.latent.absorbed, s.latent.expanded, s.latent.prefix_chunks);
   if (session.ops().device() != DeviceKind::cpu) {
     fmt::print(stderr, "graphs {} decode steps recorded, {} replayed, {} issued{}{}\n",
                s.graphs.recorded, s.graphs.replayed, s.graphs.issued,

@@ -165,7 +165,7 @@ Result<GoldenOutcome> check_golden(const GoldenRun& run) {
     // Page sizes do not change what the model is made for, so its weights are loaded once.
     if (!model) {
       auto made = model::Model::make(checkpoint->config, backends->attention, *checkpoint->weights,
-                                     *run.ops, runtime::model_options(options));
+                                     *run.ops, runtime::model_options(options, *backends));
       if (!made.ok()) return made.status();
       model = std::move(*made);
     }

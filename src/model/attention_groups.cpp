@@ -105,6 +105,20 @@ std::vector<AttentionGroup> attention_groups(const ModelConfig& config, const Gr
   return groups;
 }
 
+AttentionSpec expanded_spec(const AttentionSpec& latent, const AttentionConfig& config,
+                            bool causal) {
+  AttentionSpec s = latent;
+  s.variant = Variant::gqa;
+  s.num_kv_heads = config.num_qo_heads;
+  s.head_dim_qk = config.head_dim_qk;
+  s.head_dim_vo = config.head_dim_vo;
+  s.kv_lora_rank = 0;
+  s.qk_rope_head_dim = 0;
+  s.kv_dtype = latent.q_dtype;
+  s.causal = causal;
+  return s;
+}
+
 GroupDTypes auto_dtypes(const ModelConfig& config, const DeviceInfo& device) {
   const DType half = config.dtype == DType::f16 ? DType::f16 : DType::bf16;
   const bool computes_in_half = device.kind != DeviceKind::cpu || device.isa == CpuIsa::amx;

@@ -27,4 +27,9 @@ struct GroupDTypes {
 [[nodiscard]] std::vector<AttentionGroup> attention_groups(const ModelConfig& config,
                                                            const GroupDTypes& dtypes);
 
+/// A latent layer's attention over keys and values made from its latents: ordinary heads, ragged.
+/// `causal` over a step's own keys, not over a cached prefix.
+[[nodiscard]] AttentionSpec expanded_spec(const AttentionSpec& latent,
+                                          const AttentionConfig& config, bool causal);
+
 }  // namespace attune::model

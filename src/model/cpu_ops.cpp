@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/lse.hpp"
 #include "kernels/ops/dequant.hpp"
 #include "kernels/ops/route.hpp"
 #include "kernels/ops/rows.hpp"
@@ -127,6 +128,8 @@ class CpuOps final : public Ops {
   void gated_activation(const TensorView& x, const ActivationParams& params,
                         const TensorView& out) override;
   void softmax(const TensorView& x, const TensorView& out) override;
+  void merge_attention(const TensorView& o, const TensorView& lse, const TensorView& more_o,
+                       const TensorView& more_lse) override;
 
   void activation(const TensorView& x, Activation kind, const TensorView& out) override;
   void add(const TensorView& x, float scale, const TensorView& out) override;
@@ -424,6 +427,25 @@ void CpuOps::soft_cap(const TensorView& x, float cap, const TensorView& out) {
   const Rows to = f32_rows(out);
   require_same(from, to);
   each_row(from, [&](std::int64_t r) { rows_.soft_cap(from.f32(r), cap, from.width, to.f32(r)); });
+}
+
+void CpuOps::merge_attention(const TensorView& o, const TensorView& lse, const TensorView& more_o,
+                             const TensorView& more_lse) {
+  const Rows to = f32_rows(o);
+  const Rows from = f32_rows(more_o);
+  require_same(to, from);
+  require(lse.dtype == DType::f32 && more_lse.dtype == DType::f32 && lse.shape[1] == to.heads &&
+              more_lse.shape[1] == to.heads,
+          "a log-sum-exp a head");
+  each_row(to, [&](std::int64_t r) {
+    const auto at = [&](const TensorView& v) {
+      return v.as<float>() + r / to.heads * v.stride[0] + r % to.heads;
+    };
+    const auto w = attention::merge_weights(*at(lse), *at(more_lse));
+    *at(lse) = w.lse;
+    for (std::int64_t i = 0; i < to.width; ++i)
+      to.f32(r)[i] = w.a * to.f32(r)[i] + w.b * from.f32(r)[i];
+  });
 }
 
 void CpuOps::convert(const TensorView& x, const TensorView& out) {

@@ -51,6 +51,9 @@ class Loader {
   [[nodiscard]] RopeTables& ropes() { return ropes_; }
   [[nodiscard]] const Status& status() const { return status_; }
   void fail(Status status);
+  /// ModelOptions::latent_chunk, for the layers that are made.
+  void expand_latents(std::int64_t chunk) { latent_chunk_ = chunk; }
+  [[nodiscard]] std::int64_t latent_chunk() const { return latent_chunk_; }
 
   /// The group that serves a layer's attention or its linear mixer; -1 = it has none.
   [[nodiscard]] int attention_group(int layer) const { return group_of(layer, false); }
@@ -107,6 +110,7 @@ class Loader {
  private:
   [[nodiscard]] int group_of(int layer, bool linear) const;
 
+  std::int64_t latent_chunk_ = 0;
   const ModelConfig& config_;
   std::span<const AttentionGroup> groups_;
   const WeightStore& store_;

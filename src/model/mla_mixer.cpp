@@ -28,6 +28,8 @@ MlaMixer::MlaMixer(Loader& loader, int layer)
   kv_a_ = loader.linear({prefix + "kv_a_proj_with_mqa", rank + config_.qk_rope_head_dim}, hidden);
   kv_norm_ = loader.norm(prefix + "kv_a_layernorm", rank);
   load_expansion(loader, prefix + "kv_b_proj.weight");
+  if (loader.latent_chunk() > 0)
+    expansion_.emplace(loader, config_, loader.spec(group_), prefix + "kv_b_proj");
   const std::int64_t values = heads * config_.head_dim_vo;
   if (config_.output_gate)
     gate_ = loader.linear({loader.pick(prefix, {"g_proj", "gate_proj"}), values}, hidden);
@@ -67,6 +69,7 @@ MlaMixer::Tensors MlaMixer::take(StepMemory& memory, std::int64_t n) const {
 void MlaMixer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
   const auto frame = memory.frame();
   (void)take(memory, num_tokens);
+  if (expansion_) expansion_->lay_out(memory, num_tokens);
 }
 
 void MlaMixer::project(Step& step, const TensorView& x, const Tensors& t) const {
@@ -91,35 +94,63 @@ void MlaMixer::project(Step& step, const TensorView& x, const Tensors& t) const 
     ops.rope(heads(t.q, config_.head_dim_qk), cos_sin, nope, config_.rope.interleaved);
     ops.rope(heads(columns(t.latent, rank, turned), turned), cos_sin, 0, config_.rope.interleaved);
   }
+}
+
+Status MlaMixer::attend_absorbed(Step& step, const AttentionPart& part, const LayerCall& cached,
+                                 const Tensors& all) const {
+  Ops& ops = step.ops;
+  const std::int64_t rank = config_.kv_lora_rank;
+  const std::int64_t nope = config_.qk_nope_head_dim;
+  const std::int64_t turned = config_.qk_rope_head_dim;
+  const auto mine = [&](const TensorView& view) {
+    return view.rank == 0 ? view : rows(view, part.first_row, part.num_rows);
+  };
+  const TensorView q = mine(all.q);
+  const TensorView absorbed = mine(all.absorbed);
   for (std::int64_t h = 0; h < config_.num_qo_heads; ++h) {
     const std::int64_t from = h * config_.head_dim_qk;
     const std::int64_t to = h * (rank + turned);
-    ops.linear(*absorb_[static_cast<std::size_t>(h)], columns(t.q, from, nope),
-               columns(t.absorbed, to, rank));
-    ops.convert(columns(t.q, from + nope, turned), columns(t.absorbed, to + rank, turned));
+    ops.linear(*absorb_[static_cast<std::size_t>(h)], columns(q, from, nope),
+               columns(absorbed, to, rank));
+    ops.convert(columns(q, from + nope, turned), columns(absorbed, to + rank, turned));
   }
+  const TensorView u = mine(all.u);
+  const TensorView u_narrow = mine(all.u_narrow);
+  LayerCall call = cached;
+  call.q = narrowed(ops, heads(absorbed, rank + turned), mine(all.q_narrow));
+  call.o = narrow_output(heads(u, rank), u_narrow);
+  if (Status s = part.backend->run(*part.plan, call, ops.stream()); !s.ok()) return s;
+  widen_output(ops, heads(u, rank), u_narrow);
+  for (std::int64_t h = 0; h < config_.num_qo_heads; ++h)
+    ops.linear(*expand_[static_cast<std::size_t>(h)], columns(u, h * rank, rank),
+               columns(mine(all.o), h * config_.head_dim_vo, config_.head_dim_vo));
+  return {};
 }
 
 Status MlaMixer::attend(Step& step, const Tensors& t) const {
   const std::int64_t width = config_.kv_lora_rank + config_.qk_rope_head_dim;
-  const TensorView q = narrowed(step.ops, heads(t.absorbed, width), t.q_narrow);
   const TensorView latent = narrowed(step.ops, heads(t.latent, width), t.k_narrow);
-  const TensorView u = narrow_output(heads(t.u, config_.kv_lora_rank), t.u_narrow);
   const GroupStep& group = step.input.groups[static_cast<std::size_t>(group_)];
   for (const AttentionPart& part : group.parts) {
     LayerCall call;
     call.layer = layer_;
-    call.q = rows(q, part.first_row, part.num_rows);
-    call.o = rows(u, part.first_row, part.num_rows);
     call.k = rows(latent, part.first_row, part.num_rows);
     call.k_cache = step.input.kv->k(static_cast<std::size_t>(layer_));
     call.v_cache = step.input.kv->v(static_cast<std::size_t>(layer_));
     call.slot_mapping = group.slot_mapping.subspan(static_cast<std::size_t>(part.first_row),
                                                    static_cast<std::size_t>(part.num_rows));
     if (Status s = part.backend->append_kv(call, step.ops.stream()); !s.ok()) return s;
-    if (Status s = part.backend->run(*part.plan, call, step.ops.stream()); !s.ok()) return s;
+    Status done;
+    if (part.expanded.empty()) {
+      done = attend_absorbed(step, part, call, t);
+    } else {
+      require(expansion_.has_value(), "a model that was made for expanded parts");
+      const TensorView q = heads(rows(t.q, part.first_row, part.num_rows), config_.head_dim_qk);
+      const TensorView o = heads(rows(t.o, part.first_row, part.num_rows), config_.head_dim_vo);
+      done = expansion_->attend(step, part, q, call.k_cache, layer_, o);
+    }
+    if (!done.ok()) return done;
   }
-  widen_output(step.ops, heads(t.u, config_.kv_lora_rank), t.u_narrow);
   return {};
 }
 
@@ -129,10 +160,6 @@ Status MlaMixer::forward(Step& step, const TensorView& x, const TensorView& out)
   Ops& ops = step.ops;
   project(step, x, t);
   if (Status s = attend(step, t); !s.ok()) return s;
-  for (std::int64_t h = 0; h < config_.num_qo_heads; ++h)
-    ops.linear(*expand_[static_cast<std::size_t>(h)],
-               columns(t.u, h * config_.kv_lora_rank, config_.kv_lora_rank),
-               columns(t.o, h * config_.head_dim_vo, config_.head_dim_vo));
   if (gate_) {
     ops.linear(*gate_, x, t.gate);
     ops.sigmoid_gate(t.o, t.gate, t.o);

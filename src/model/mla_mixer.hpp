@@ -1,6 +1,7 @@
 // Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, and its descendants), absorbed: the
 // cache keeps one latent and one rotated key part a token, the expansion matrices are folded into
-// queries and outputs (layer model).
+// queries and outputs (layer model). Parts of a step that are to be expanded instead go through
+// latent_expansion.hpp.
 //
 //   c = norm(W_kva x)[:rank], kr = rope(W_kva x)[rank:]           cached, 1 head
 //   q~_h = W_UK[h]^T q_n,h                                        rank numbers a head
@@ -9,8 +10,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "model/latent_expansion.hpp"
 #include "model/layer_part.hpp"
 #include "model/loader.hpp"
 
@@ -38,6 +42,9 @@ class MlaMixer final : public LayerPart {
   void load_expansion(Loader& loader, const std::string& name);
   void project(Step& step, const TensorView& x, const Tensors& t) const;
   Status attend(Step& step, const Tensors& t) const;
+  /// The rows of one part, absorbed.
+  Status attend_absorbed(Step& step, const AttentionPart& part, const LayerCall& cached,
+                         const Tensors& t) const;
 
   int layer_;
   int group_;
@@ -51,6 +58,7 @@ class MlaMixer final : public LayerPart {
   std::unique_ptr<Linear> output_;
   std::vector<std::unique_ptr<Linear>> absorb_;  ///< by head: W_UK[h] transposed, [rank, nope]
   std::vector<std::unique_ptr<Linear>> expand_;  ///< by head: W_UV[h], [head_dim_vo, rank]
+  std::optional<LatentExpansion> expansion_;     ///< where steps may have expanded parts
   Norm q_norm_;
   Norm kv_norm_;
 };

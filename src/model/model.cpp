@@ -28,6 +28,7 @@ Result<std::unique_ptr<Model>> Model::make(const ModelConfig& config,
 
 Status Model::load(const WeightStore& store) {
   Loader loader(config_, groups_, store, ops_, ropes_);
+  loader.expand_latents(options_.latent_chunk);
   const std::int64_t hidden = config_.hidden_size;
   const Matrix embedding{loader.pick(loader.root(), {"embed_tokens", "embeddings"}),
                          config_.vocab_size};

@@ -27,6 +27,8 @@ struct ModelOptions {
   std::int64_t max_tokens = 512;     ///< rows of one step
   std::int64_t max_logit_rows = 16;  ///< of those, rows whose logits are wanted
   std::int64_t context_limit = 0;    ///< the longest sequence; 0 = the model's context length
+  /// Cached latents that a layer expands at once; 0 = no step has expanded parts.
+  std::int64_t latent_chunk = 0;
 };
 
 class Model {

@@ -203,6 +203,11 @@ class Ops {
                                 const TensorView& out) = 0;
   virtual void softmax(const TensorView& x, const TensorView& out) = 0;
 
+  /// Joins attention over disjoint keys (attention/lse.hpp): o fp32 [tokens, heads, dim] and lse
+  /// fp32 [tokens, heads] take in more_o and more_lse. No key on either side leaves the other's.
+  virtual void merge_attention(const TensorView& o, const TensorView& lse, const TensorView& more_o,
+                               const TensorView& more_lse) = 0;
+
   // Elementwise.
   virtual void activation(const TensorView& x, Activation kind, const TensorView& out) = 0;
   /// out += scale * x.

@@ -14,12 +14,25 @@
 
 namespace attune::model {
 
+/// Ragged attention of consecutive rows to keys and values that their layer makes from cached
+/// latents (latent_expansion.hpp).
+struct ExpandedPart {
+  std::int64_t first_row = 0;
+  std::int64_t num_rows = 0;
+  TensorView slots{};  ///< i32 [keys], device: page * page_size + place
+  Backend* backend = nullptr;
+  const Plan* plan = nullptr;
+};
+
 /// Consecutive rows of a step that one backend serves under one plan.
 struct AttentionPart {
   std::int64_t first_row = 0;
   std::int64_t num_rows = 0;
   Backend* backend = nullptr;
   const Plan* plan = nullptr;
+  /// Latent layers: what these attend to instead of `plan`, joined by their lse. The first covers
+  /// all of the part's rows.
+  std::span<const ExpandedPart> expanded{};
 };
 
 /// What a step does for one group of layers (attention_groups.hpp): parts cover all rows, in order.

@@ -12,6 +12,57 @@ Result<std::shared_ptr<Backend>> make_one(const Registry& registry, const std::s
   return std::shared_ptr<Backend>(std::move(*made));
 }
 
+/// The name that serves `spec` over ragged keys: `name`, or whatever the registry chooses.
+Result<std::string> choose_expanded(const Registry& registry, const BackendRequest& request,
+                                    const std::string& name, const AttentionSpec& spec) {
+  SelectionOptions options{.prefill = name, .decode = name};
+  options.required = FeatureSet(Feature::ragged_kv) | Feature::lse;
+  const ModelQuery query{.architecture = {}, .groups = {{.kind = "expanded", .spec = spec}}};
+  const Result<Selection> chosen = registry.select(query, request.device, options);
+  if (!chosen.ok()) return chosen.status();
+  return chosen->groups[0].of(Phase::prefill)->backend;
+}
+
+bool joins_chunks(const BackendDescriptor& descriptor, DeviceKind device) {
+  return std::ranges::any_of(descriptor.capabilities, [&](const Capability& row) {
+    return row.device == device && row.features.has(Feature::chunked_prefix);
+  });
+}
+
+ExpandedBackends make_expanded(const Registry& registry, const BackendRequest& request,
+                               const model::ModelConfig& config, const GroupSelection& chosen,
+                               BackendContext context) {
+  if (request.batch_invariant) return {.refusal = "batch-invariant: the forms round differently"};
+  const AttentionSpec& latent = chosen.group.spec;
+  const bool plain = latent.window_left < 0 && latent.attention_chunk == 0 && !latent.sinks &&
+                     !latent.kv_scales && !latent.custom_mask;
+  if (!plain || chosen.kv_layout != KvLayout::mla_latent ||
+      (latent.kv_dtype != DType::f32 && latent.kv_dtype != DType::bf16 &&
+       latent.kv_dtype != DType::f16))
+    return {.refusal = "only plain latents of 16 or 32 bits are expanded"};
+  const model::AttentionConfig& attention = *config.attention_of(chosen.group.layers[0]);
+  const AttentionSpec own = model::expanded_spec(latent, attention, true);
+  const AttentionSpec prefix = model::expanded_spec(latent, attention, false);
+
+  // A name that serves ordinary heads too serves both forms; what the user named is not replaced.
+  const PhaseSelection& prefill = *chosen.of(Phase::prefill);
+  Result<std::string> name = choose_expanded(registry, request, prefill.backend, own);
+  if (!name.ok() && prefill.chosen_by != ChosenBy::user)
+    name = choose_expanded(registry, request, "auto", own);
+  if (!name.ok()) return {.refusal = name.status().text()};
+  context.page_size = 1;
+  context.kv_layout = KvLayout::nhd;
+  context.spec = own;
+  Result<std::shared_ptr<Backend>> made = make_one(registry, *name, context);
+  if (!made.ok()) return {.refusal = made.status().text()};
+  ExpandedBackends expanded{.own = std::move(*made)};
+  if (!joins_chunks(expanded.own->descriptor(), request.device.kind)) return expanded;
+  context.spec = prefix;
+  made = make_one(registry, *name, context);
+  if (made.ok()) expanded.prefix = std::move(*made);
+  return expanded;
+}
+
 }  // namespace
 
 Result<BackendSet> make_backends(const Registry& registry, const model::ModelConfig& config,
@@ -62,6 +113,8 @@ Result<BackendSet> make_backends(const Registry& registry, const model::ModelCon
       if (!made.ok()) return made.status();
       backends.decode = std::move(*made);
     }
+    if (context.spec.variant == Variant::mla)
+      backends.expanded = make_expanded(registry, request, config, chosen, context);
     set.groups.push_back(std::move(backends));
     set.attention.push_back({.layers = chosen.group.layers,
                              .kind = chosen.group.kind,

@@ -2,6 +2,7 @@
 // every group of layers (layer runtime).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -20,10 +21,21 @@
 
 namespace attune::runtime {
 
+/// Who serves a latent group's prompts in expanded form (latent_form.hpp): over the step's own keys
+/// and over chunks of a cached prefix.
+struct ExpandedBackends {
+  std::shared_ptr<Backend> own{};
+  std::shared_ptr<Backend> prefix{};  ///< nullptr: only where there is none
+  std::string refusal{};              ///< why there is no `own`
+
+  [[nodiscard]] bool usable() const { return own != nullptr; }
+};
+
 struct GroupBackends {
   std::shared_ptr<Backend> prefill;
   std::shared_ptr<Backend> decode;  ///< the same object where one serves both
   KvLayout kv_layout = KvLayout::nhd;
+  ExpandedBackends expanded{};  ///< of a latent group
 
   [[nodiscard]] Backend& of(Phase phase) const {
     return phase == Phase::prefill ? *prefill : *decode;
@@ -37,6 +49,11 @@ struct BackendSet {
   std::vector<model::AttentionGroup> attention;
   std::vector<GroupBackends> groups;  ///< one each
   Selection selection;                ///< why, for reports; empty where nobody was asked
+
+  /// Some group's prompts can be expanded.
+  [[nodiscard]] bool expands() const {
+    return std::ranges::any_of(groups, [](const GroupBackends& g) { return g.expanded.usable(); });
+  }
 };
 
 struct BackendRequest {

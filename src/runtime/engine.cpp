@@ -54,7 +54,7 @@ Status Engine::allocate() {
   auto states = RequestStates::make(model_.config(), backends_, options_, ops_);
   if (!states.ok()) return states.status();
   states_ = std::move(*states);
-  auto plans = StepPlans::make(backends_, *kv_, options_, ops_);
+  auto plans = StepPlans::make(model_.config(), backends_, *kv_, options_, ops_);
   if (!plans.ok()) return plans.status();
   plans_ = std::move(*plans);
   if (ops_.device() != DeviceKind::cpu)
@@ -69,7 +69,7 @@ Status Engine::allocate() {
     sharing_ = std::move(*sharing);
   }
   scheduler_.emplace(options_.scheduler, kv_->groups(), kv_->pools(), sharing_.get());
-  logits_.resize(static_cast<std::size_t>(model_options(options_).max_logit_rows) *
+  logits_.resize(static_cast<std::size_t>(model_options(options_, backends_).max_logit_rows) *
                  static_cast<std::size_t>(model_.config().vocab_size));
   statistics_.kv_bytes = kv_->storage().num_bytes();
   statistics_.state_bytes = states_ ? states_->pool().num_bytes() : 0;
@@ -334,6 +334,7 @@ EngineStatistics Engine::statistics() const {
   statistics.cached_tokens = scheduler_->num_cached_tokens();
   if (replay_) statistics.graphs = replay_->statistics();
   statistics.replanning = plans_->replanning();
+  statistics.latent = plans_->latent();
   return statistics;
 }
 

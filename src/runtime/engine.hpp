@@ -58,6 +58,7 @@ struct EngineStatistics {
   std::int64_t workspace_bytes = 0;
   GraphStatistics graphs{};
   Replanning replanning{};  ///< of decodes on a device
+  LatentStatistics latent{};
 };
 
 class Engine {

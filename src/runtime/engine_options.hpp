@@ -5,6 +5,8 @@
 
 #include "model/config.hpp"
 #include "model/model.hpp"
+#include "runtime/backend_set.hpp"
+#include "runtime/latent_form.hpp"
 #include "runtime/prefix_sharing.hpp"
 #include "runtime/scheduler.hpp"
 #include "runtime/speculation.hpp"
@@ -17,6 +19,7 @@ struct EngineOptions {
   SchedulerOptions scheduler;
   PrefixOptions prefix{};
   SpeculationOptions speculation{};
+  LatentOptions latent{};
   bool keep_logits = false;    ///< requests may ask for the logits of every position
   bool score_prompts = false;  ///< requests may ask for the log-probability of every token
   /// Decode steps are recorded and replayed where the device can (graph_replay.hpp).
@@ -37,7 +40,8 @@ struct EngineOptions {
 /// multiples that kernels and pages have in common. To be called before model_options().
 void align_steps(EngineOptions& options, const model::ModelConfig& config, std::int32_t page_size);
 
-/// Rows that a model must be made for, so that an engine with these options can use it.
-[[nodiscard]] model::ModelOptions model_options(const EngineOptions& options);
+/// What a model must be made for, so that an engine with these options and backends can use it.
+[[nodiscard]] model::ModelOptions model_options(const EngineOptions& options,
+                                                const BackendSet& backends);
 
 }  // namespace attune::runtime

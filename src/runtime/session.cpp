@@ -59,7 +59,7 @@ Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
   const std::vector<std::int32_t> calibration =
       calibrate ? calibration_tokens(options, config) : std::vector<std::int32_t>{};
   align_steps(engine, config, backends->page_size);
-  model::ModelOptions bounds = model_options(engine);
+  model::ModelOptions bounds = model_options(engine, *backends);
   bounds.max_tokens = std::max(bounds.max_tokens, static_cast<std::int64_t>(calibration.size()));
   auto model = model::Model::make(config, backends->attention, *session->checkpoint_.weights,
                                   *session->ops_, bounds);

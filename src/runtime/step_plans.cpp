@@ -27,13 +27,39 @@ StepPlans::StepPlans(const BackendSet& backends, const KvMemory& kv, const Engin
       ops_(ops),
       slots_(backends.groups.size()),
       parts_(backends.groups.size()),
-      groups_(backends.groups.size()) {}
+      groups_(backends.groups.size()),
+      latent_(backends.groups.size()) {}
 
-Result<std::unique_ptr<StepPlans>> StepPlans::make(const BackendSet& backends, const KvMemory& kv,
+Result<std::unique_ptr<StepPlans>> StepPlans::make(const model::ModelConfig& config,
+                                                   const BackendSet& backends, const KvMemory& kv,
                                                    const EngineOptions& options, model::Ops& ops) {
   std::unique_ptr<StepPlans> plans(new StepPlans(backends, kv, options, ops));
   if (Status s = plans->allocate(); !s.ok()) return s;
+  if (Status s = plans->allocate_latent(config); !s.ok()) return s;
   return plans;
+}
+
+Status StepPlans::allocate_latent(const model::ModelConfig& config) {
+  if (options_.latent.chunk_tokens < 1)
+    return invalid_argument("chunks of latents are expanded " +
+                            std::to_string(options_.latent.chunk_tokens) +
+                            " at once, wanted at least 1");
+  const auto is_latent = [](const model::AttentionGroup& group) {
+    return group.spec.variant == Variant::mla;
+  };
+  if (options_.latent != LatentOptions{} && std::ranges::none_of(backends_.attention, is_latent))
+    return invalid_argument("a form of latent attention was asked for: this model has none");
+  for (std::size_t g = 0; g < latent_.size(); ++g) {
+    const ExpandedBackends& expanded = backends_.groups[g].expanded;
+    const model::AttentionGroup& group = backends_.attention[g];
+    if (!is_latent(group)) continue;
+    if (options_.latent.form == LatentForm::expanded && !expanded.usable())
+      return unsupported("the expanded form of latent layers was wanted: " + expanded.refusal);
+    if (options_.latent.form == LatentForm::absorbed || !expanded.usable()) continue;
+    latent_[g] = std::make_unique<LatentPlans>(expanded, *config.attention_of(group.layers[0]),
+                                               options_, ops_);
+  }
+  return {};
 }
 
 Status StepPlans::allocate() {
@@ -128,6 +154,35 @@ Result<const Plan*> StepPlans::keep_plan(Backend& backend, const BatchView& view
   return kept.plan.get();
 }
 
+Status StepPlans::add_part(const PartBatch& part, std::size_t group, bool keep) {
+  Backend& backend = backends_.groups[group].of(phase_of(part.part, group));
+  Slot& slot = slots_[group][static_cast<std::size_t>(part.part)];
+  const BatchView view = view_of(part, group);
+  model::AttentionPart planned{
+      .first_row = part.first_row, .num_rows = part.num_rows, .backend = &backend};
+  const bool is_prompt =
+      backends_.attention[group].spec.variant == Variant::mla && part.part == StepPart::prefill;
+  if (is_prompt && latent_[group] && latent_[group]->form_of(view) == LatentForm::expanded) {
+    const auto expanded = latent_[group]->plan(view, part.first_row);
+    if (!expanded.ok()) return expanded.status();
+    planned.expanded = *expanded;
+    ++latent_statistics_.expanded;
+    latent_statistics_.prefix_chunks += static_cast<std::int64_t>(expanded->size()) - 1;
+  } else if (keep) {
+    const Result<const Plan*> kept = keep_plan(backend, view, slot);
+    if (!kept.ok()) return kept.status();
+    planned.plan = *kept;
+  } else {
+    Result<PlanHandle> made = backend.plan(view, slot.workspace, ops_.stream());
+    if (!made.ok()) return made.status();
+    slot.plan = std::move(*made);
+    planned.plan = slot.plan.get();
+  }
+  if (is_prompt && planned.expanded.empty()) ++latent_statistics_.absorbed;
+  parts_[group].push_back(planned);
+  return {};
+}
+
 Status StepPlans::plan(const StepBatch& batch) {
   edition_ = 0;
   const bool keep = ops_.device() != DeviceKind::cpu && batch.parts().size() == 1 &&
@@ -138,26 +193,8 @@ Status StepPlans::plan(const StepBatch& batch) {
   }
   for (std::size_t g = 0; g < slots_.size(); ++g) {
     parts_[g].clear();
-    for (const PartBatch& part : batch.parts()) {
-      Backend& backend = backends_.groups[g].of(phase_of(part.part, g));
-      Slot& slot = slots_[g][static_cast<std::size_t>(part.part)];
-      const BatchView view = view_of(part, g);
-      const Plan* plan = nullptr;
-      if (keep) {
-        const Result<const Plan*> kept = keep_plan(backend, view, slot);
-        if (!kept.ok()) return kept.status();
-        plan = *kept;
-      } else {
-        Result<PlanHandle> made = backend.plan(view, slot.workspace, ops_.stream());
-        if (!made.ok()) return made.status();
-        slot.plan = std::move(*made);
-        plan = slot.plan.get();
-      }
-      parts_[g].push_back({.first_row = part.first_row,
-                           .num_rows = part.num_rows,
-                           .backend = &backend,
-                           .plan = plan});
-    }
+    for (const PartBatch& part : batch.parts())
+      if (Status s = add_part(part, g, keep); !s.ok()) return s;
     groups_[g] = {.parts = parts_[g], .slot_mapping = {}};
     if (const int cache_group = kv_.group_of(g); cache_group >= 0)
       groups_[g].slot_mapping = slots_on_device(batch, static_cast<std::size_t>(cache_group));

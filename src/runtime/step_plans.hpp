@@ -24,6 +24,7 @@
 #include "runtime/batch_builder.hpp"
 #include "runtime/engine_options.hpp"
 #include "runtime/kv_memory.hpp"
+#include "runtime/latent_plans.hpp"
 
 namespace attune::runtime {
 
@@ -33,10 +34,18 @@ struct Replanning {
   std::string last_reason;
 };
 
+/// Prompts of latent groups, step by step.
+struct LatentStatistics {
+  std::int64_t absorbed = 0;
+  std::int64_t expanded = 0;
+  std::int64_t prefix_chunks = 0;  ///< of cached prefixes that were expanded
+};
+
 class StepPlans {
  public:
   /// All arguments outlive the plans.
-  static Result<std::unique_ptr<StepPlans>> make(const BackendSet& backends, const KvMemory& kv,
+  static Result<std::unique_ptr<StepPlans>> make(const model::ModelConfig& config,
+                                                 const BackendSet& backends, const KvMemory& kv,
                                                  const EngineOptions& options, model::Ops& ops);
 
   /// Plans `batch`, which stays as it is until the step is done.
@@ -48,6 +57,7 @@ class StepPlans {
   /// not kept.
   [[nodiscard]] std::int64_t edition() const { return edition_; }
   [[nodiscard]] const Replanning& replanning() const { return replanning_; }
+  [[nodiscard]] const LatentStatistics& latent() const { return latent_statistics_; }
   [[nodiscard]] std::int64_t workspace_bytes() const { return workspace_bytes_; }
 
  private:
@@ -69,6 +79,9 @@ class StepPlans {
   StepPlans(const BackendSet& backends, const KvMemory& kv, const EngineOptions& options,
             model::Ops& ops);
   Status allocate();
+  Status allocate_latent(const model::ModelConfig& config);
+  /// The plan of one part, kept, made anew, or of its expanded form.
+  Status add_part(const PartBatch& part, std::size_t group, bool keep);
   Status refresh(Backend& backend, const BatchView& view, Kept& kept, int length);
   /// Refreshes the plan kept for as many rows, or makes it anew where it no longer fits.
   Result<const Plan*> keep_plan(Backend& backend, const BatchView& view, Slot& slot);
@@ -92,6 +105,8 @@ class StepPlans {
   std::int64_t num_editions_ = 0;
   std::int64_t edition_ = 0;
   Replanning replanning_;
+  std::vector<std::unique_ptr<LatentPlans>> latent_;  ///< by attention group; none of others
+  LatentStatistics latent_statistics_;
 };
 
 }  // namespace attune::runtime

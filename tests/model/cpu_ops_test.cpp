@@ -239,6 +239,24 @@ TEST_P(CpuOpsTest, ElementwiseAndMoving) {
   }
 }
 
+TEST_P(CpuOpsTest, MergedAttentionIsThatOfAllKeys) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  // Two tokens of two heads of one number; the last head has no key on either side.
+  std::vector<float> o{1.0f, 5.0f, 0.0f, 0.0f}, more{3.0f, 0.0f, 7.0f, 0.0f};
+  std::vector<float> lse{0.5f, 2.0f, kNone, kNone}, more_lse{0.5f, kNone, -3.0f, kNone};
+  const auto states = [](std::vector<float>& v) {
+    TensorView s = TensorView::dense(v.data(), DType::f32, {2, 2, 1});
+    return s;
+  };
+  ops_->merge_attention(states(o), view(lse, 2, 2), states(more), view(more_lse, 2, 2));
+  ASSERT_TRUE(ops_->synchronize().ok());
+  EXPECT_EQ(o, (std::vector<float>{2.0f, 5.0f, 7.0f, 0.0f}));
+  EXPECT_FLOAT_EQ(lse[0], 0.5f + std::log(2.0f));
+  EXPECT_EQ(lse[1], 2.0f);
+  EXPECT_EQ(lse[2], -3.0f);
+  EXPECT_EQ(lse[3], kNone);
+}
+
 TEST_P(CpuOpsTest, GatedActivations) {
   auto x = random(2 * 10);
   for (float& v : x) v *= 12;

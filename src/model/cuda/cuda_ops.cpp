@@ -414,6 +414,13 @@ class CudaOps final : public Ops {
   void scale(const TensorView& x, float factor, const TensorView& out) override {
     launch("scale", [&] { ops::scale(rows_of(x), factor, rows_of(out), stream_); });
   }
+  void merge_attention(const TensorView& o, const TensorView& lse, const TensorView& more_o,
+                       const TensorView& more_lse) override {
+    launch("merge_attention", [&] {
+      ops::merge_attention(rows_of(o), lse.as<float>(), lse.stride[0], rows_of(more_o),
+                           more_lse.as<float>(), more_lse.stride[0], stream_);
+    });
+  }
   void sigmoid_gate(const TensorView& x, const TensorView& gate, const TensorView& out) override {
     launch("sigmoid_gate",
            [&] { ops::sigmoid_gate(rows_of(x), rows_of(gate), rows_of(out), stream_); });

@@ -318,6 +318,30 @@ __global__ void softmax_kernel(Rows x, Rows out) {
     write(out.data, out.dtype, to + i, expf(read(x.data, x.dtype, from + i) - largest) / sum);
 }
 
+/// A warp a row: its lanes share the two weights.
+__global__ void merge_attention_kernel(Rows o, float* lse, std::int64_t lse_row, Rows more,
+                                       const float* more_lse, std::int64_t more_lse_row) {
+  const std::int64_t row = (blockIdx.x * std::int64_t{kThreads} + threadIdx.x) / 32;
+  if (row >= o.tokens * o.heads) return;
+  const std::int64_t token = row / o.heads;
+  const std::int64_t head = row % o.heads;
+  const float mine = lse[token * lse_row + head];
+  const float theirs = more_lse[token * more_lse_row + head];
+  const float top = fmaxf(mine, theirs);
+  if (top == -INFINITY) return;  // no keys on either side: o is 0 already
+  const float a = expf(mine - top);
+  const float b = expf(theirs - top);
+  const std::int64_t to = row_begin(o, row);
+  const std::int64_t from = row_begin(more, row);
+  for (std::int64_t i = threadIdx.x % 32; i < o.width; i += 32)
+    write(o.data, o.dtype, to + i,
+          (a * read(o.data, o.dtype, to + i) + b * read(more.data, more.dtype, from + i)) /
+              (a + b));
+  // Every lane has read the old value.
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) lse[token * lse_row + head] = top + logf(a + b);
+}
+
 struct Best {
   float value;
   std::int32_t index;
@@ -396,6 +420,13 @@ void activation(const Rows& x, RowActivation kind, const Rows& out, cudaStream_t
 void softmax(const Rows& x, const Rows& out, cudaStream_t stream) {
   if (num_elements(x) > 0)
     ptx::launch(softmax_kernel, static_cast<unsigned>(num_rows(x)), kThreads, 0, stream, x, out);
+}
+
+void merge_attention(const Rows& o, float* lse, std::int64_t lse_row, const Rows& more_o,
+                     const float* more_lse, std::int64_t more_lse_row, cudaStream_t stream) {
+  if (num_rows(o) > 0)
+    ptx::launch(merge_attention_kernel, element_blocks(num_rows(o) * 32), kThreads, 0, stream, o,
+                lse, lse_row, more_o, more_lse, more_lse_row);
 }
 
 void add(const Rows& x, float scale, const Rows& out, cudaStream_t stream) {

@@ -56,6 +56,11 @@ void gated_activation(const Rows& x, const Gated& gated, const Rows& out, cudaSt
 void activation(const Rows& x, RowActivation kind, const Rows& out, cudaStream_t stream);
 void softmax(const Rows& x, const Rows& out, cudaStream_t stream);
 
+/// Joins two attention states over disjoint keys (attention/lse.hpp) in the first: o fp32 [tokens,
+/// heads, width], lse fp32 [tokens, heads] with rows `lse_row` apart.
+void merge_attention(const Rows& o, float* lse, std::int64_t lse_row, const Rows& more_o,
+                     const float* more_lse, std::int64_t more_lse_row, cudaStream_t stream);
+
 void add(const Rows& x, float scale, const Rows& out, cudaStream_t stream);
 void scale(const Rows& x, float factor, const Rows& out, cudaStream_t stream);
 void multiply(const Rows& x, const Rows& y, const Rows& out, cudaStream_t stream);
