@@ -179,9 +179,11 @@ class Layer {
       const sm90::PromptParams& d = prompt.params;
       if (prompt.copy_rows)
         visit("prepare", [&](cudaStream_t s) { must(sm90::launch_prepare(d, s), "prepare"); });
-      visit("gates", [&](cudaStream_t s) { must(sm90::launch_gates(d, s), "gates"); });
-      if (sm90::has_delta_rule(setup.family))
+      if (sm90::has_delta_rule(setup.family)) {
         visit("scores", [&](cudaStream_t s) { must(sm90::launch_scores(d, s), "scores"); });
+      } else {
+        visit("gates", [&](cudaStream_t s) { must(sm90::launch_gates(d, s), "gates"); });
+      }
       visit("scan", [&](cudaStream_t s) { must(sm90::launch_scan(d, prompt.slice, s), "scan"); });
     }
     if (spec.conv_kernel > 1)

@@ -456,6 +456,19 @@ TEST(LinearOnHopperWide, ManyRequests) {
     expect_close(shape, DType::bf16, Gates::ordinary, step, kChunked, kChunked);
 }
 
+/// Enough (request, head) pairs for blocks of two and of four tiles of the state's rows.
+TEST(LinearOnHopperWide, ManySteps) {
+  Step step;
+  for (int r = 0; r < 30; ++r) {
+    step.lengths.push_back(r == 7 ? 3 : r == 9 ? 0 : 1);
+    step.slots.push_back(r == 11 ? -1 : (7 * r + 3) % 30);
+  }
+  for (const Shape& shape :
+       {Shape{Variant::gdn, 20, 40, 24, 41, 4}, Shape{Variant::kda, 20, 20, 16, 128, 4},
+        Shape{Variant::mamba2, 1, 36, 20, 150, 3}})
+    expect_close(shape, DType::bf16, Gates::ordinary, step, kBf16Output, kRecurrent);
+}
+
 TEST(LinearOnHopperSettings, SafeGatesAndNegativeEigenvalues) {
   for (Gates gates : {Gates::ordinary, Gates::forgetful, Gates::bursting}) {
     for (int n : {5, 90}) {

@@ -39,8 +39,7 @@ LinearSizes sizes_of(const LinearSetup& setup, const BatchBounds& bounds) {
 }
 
 int padded_value_columns(const AttentionSpec& spec) {
-  const int dv = spec.linear_head_dim_v;
-  return base::round_up(dv, dv <= sm90::kNarrowSlice ? sm90::kNarrowSlice : sm90::kWideSlice);
+  return base::round_up(spec.linear_head_dim_v, sm90::kNarrowSlice);
 }
 
 int padded_key_heads(const LinearSetup& setup) {
@@ -53,9 +52,9 @@ int slice_of(const LinearSetup& setup, std::int64_t num_sequences) {
   const int columns = padded_value_columns(spec);
   const bool possible = columns % sm90::kWideSlice == 0 &&
                         sm90::key_columns(setup.family, spec.linear_head_dim_k) == 128;
-  const std::int64_t blocks =
-      num_sequences * spec.linear_num_v_heads * (columns / sm90::kWideSlice);
-  return possible && 4 * blocks >= 3 * setup.num_sms ? sm90::kWideSlice : sm90::kNarrowSlice;
+  const std::int64_t narrow =
+      num_sequences * spec.linear_num_v_heads * (columns / sm90::kNarrowSlice);
+  return possible && narrow > setup.num_sms ? sm90::kWideSlice : sm90::kNarrowSlice;
 }
 
 LinearParts lay_out(const LinearSetup& setup, const LinearSizes& n, void* workspace) {
@@ -122,7 +121,9 @@ Status make_lists(const LinearSetup& setup, const BatchView& batch, LinearLists&
                               .before = before,
                               .count = std::min(kChunk, span.num_tokens - before),
                               .slot = span.slot});
-    lists.sequences.push_back({.first_chunk = first,
+    lists.sequences.push_back({.first_token = span.first_token,
+                               .num_tokens = span.num_tokens,
+                               .first_chunk = first,
                                .num_chunks = static_cast<std::int32_t>(lists.chunks.size()) - first,
                                .slot = span.slot});
   }
@@ -178,7 +179,8 @@ PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
   d.wide_rows = aligned(q, p.dk, element, 16) && aligned(k, p.dk, element, 16) &&
                 aligned(v, p.dv, element, 16);
   d.wide_weight = reinterpret_cast<std::uintptr_t>(p.conv_weight) % 16 == 0;
-  d.wide_o = aligned({p.o, p.o_row}, p.dv, element, 2 * element);
+  d.wide_gate = aligned(p.gate, p.dk, element, 2 * element);
+  d.wide_o = aligned({p.o, p.o_row}, p.dv, element, 4 * element);
   // Tensors that are as the products want them are read where they lie.
   launch.copy_rows =
       convolves || !p.bf16 || !d.wide_rows || p.dk != key_columns || p.dv != value_columns;
@@ -196,10 +198,17 @@ PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
 sm90::DecodeParams decode_params(const LinearLists& lists, const LinearParts& parts,
                                  const linear::Params& p) {
   const auto state = reinterpret_cast<std::uintptr_t>(p.state);
+  const auto num_spans = static_cast<std::int32_t>(lists.short_spans.size());
+  // Blocks of several tiles prepare their token once for all of them, where enough blocks are left.
+  const int heads = num_spans * p.num_v_heads;
   return {.p = p,
           .spans = parts.short_spans,
-          .num_spans = static_cast<std::int32_t>(lists.short_spans.size()),
-          .wide_state = p.dk % 4 == 0 && p.state_slot % 4 == 0 && state % 16 == 0};
+          .num_spans = num_spans,
+          .wide_state = p.dk % 4 == 0 && p.state_slot % 4 == 0 && state % 16 == 0,
+          .heads_a_key = p.num_v_heads / p.num_k_heads,
+          .tiles = heads >= 1024  ? 4
+                   : heads >= 512 ? 2
+                                  : 1};
 }
 
 sm90::ConvolutionParams convolution_launch(const LinearLists& lists, const LinearParts& parts,
@@ -217,7 +226,10 @@ sm90::ConvolutionParams convolution_launch(const LinearLists& lists, const Linea
           .o_row = p.o_row,
           .spans = parts.spans,
           .num_spans = static_cast<std::int32_t>(lists.spans.size()),
-          .most_tokens = lists.most_tokens};
+          .most_tokens = lists.most_tokens,
+          .wide_advance = p.bf16 && p.kernel == 4 && p.channels % 8 == 0 && p.state_slot % 8 == 0 &&
+                          reinterpret_cast<std::uintptr_t>(p.state) % 16 == 0 &&
+                          aligned(p.input, p.channels, 2, 16)};
 }
 
 }  // namespace attune::backends::shared::cuda

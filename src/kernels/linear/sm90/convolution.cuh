@@ -74,4 +74,49 @@ static __global__ void __launch_bounds__(kConvolutionThreads)
             entries[r]);
 }
 
+/// The same for four taps in bf16, where eight channels are whole 16 bytes of state and of input.
+static __global__ void __launch_bounds__(kConvolutionThreads)
+    advance_eight_kernel(const __grid_constant__ ConvolutionParams p) {
+  const Span span = p.spans[blockIdx.x];
+  const int channel = 8 * static_cast<int>(blockIdx.y * kConvolutionThreads + threadIdx.x);
+  if (span.slot < 0 || span.num_tokens == 0 || channel >= p.channels) return;
+  constexpr int kHistory = 3;
+  auto* state = reinterpret_cast<uint4*>(static_cast<Half*>(p.state) + span.slot * p.state_slot +
+                                         kHistory * channel);
+  const int fresh = min(span.num_tokens, kHistory);
+  uint4 old[kHistory];
+  uint4 input[kHistory];  ///< the span's last rows, of the entries that come from them
+#pragma unroll
+  for (int r = 0; r < kHistory; ++r) {
+    old[r] = fresh < kHistory ? state[r] : make_uint4(0, 0, 0, 0);
+    const std::int64_t token = span.first_token + span.num_tokens - kHistory + r;
+    input[r] = r >= kHistory - fresh
+                   ? *reinterpret_cast<const uint4*>(static_cast<const Half*>(p.input.data) +
+                                                     token * p.input.row + channel)
+                   : make_uint4(0, 0, 0, 0);
+  }
+  const auto half_of = [](const uint4(&x)[kHistory], int i) {
+    const uint4& four = x[i / 8];
+    const std::uint32_t word = i / 2 % 4 == 0   ? four.x
+                               : i / 2 % 4 == 1 ? four.y
+                               : i / 2 % 4 == 2 ? four.z
+                                                : four.w;
+    return i % 2 == 0 ? word & 0xffffu : word >> 16;
+  };
+  std::uint32_t words[4 * kHistory];
+#pragma unroll
+  for (int i = 0; i < 8 * kHistory; ++i) {
+    const int c = i / kHistory;
+    const int r = i % kHistory;
+    // Entry r was entry r + fresh; beyond the last it is an input.
+    std::uint32_t half = half_of(input, 8 * r + c);
+    if (r + 1 < kHistory && fresh == 1) half = half_of(old, kHistory * c + r + 1);
+    if (r + 2 < kHistory && fresh == 2) half = half_of(old, kHistory * c + r + 2);
+    words[i / 2] = i % 2 == 0 ? half : words[i / 2] | half << 16;
+  }
+#pragma unroll
+  for (int r = 0; r < kHistory; ++r)
+    state[r] = make_uint4(words[4 * r], words[4 * r + 1], words[4 * r + 2], words[4 * r + 3]);
+}
+
 }  // namespace attune::kernels::linear::sm90

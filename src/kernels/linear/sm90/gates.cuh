@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/linear/sm90/tiles.cuh"
 #include "kernels/ptx/warpgroup.cuh"
@@ -12,11 +13,6 @@ namespace attune::kernels::linear::sm90 {
 __device__ __forceinline__ float read(const void* data, bool bf16, std::int64_t at) {
   return bf16 ? widen(static_cast<const Half*>(data)[at]) : static_cast<const float*>(data)[at];
 }
-template <bool Bf16>
-__device__ __forceinline__ float read_as(const void* data, std::int64_t at) {
-  if constexpr (Bf16) return widen(static_cast<const Half*>(data)[at]);
-  return static_cast<const float*>(data)[at];
-}
 __device__ __forceinline__ void write(void* data, bool bf16, std::int64_t at, float value) {
   if (bf16) {
     static_cast<Half*>(data)[at] = narrow(value);
@@ -25,8 +21,10 @@ __device__ __forceinline__ void write(void* data, bool bf16, std::int64_t at, fl
   }
 }
 
+inline constexpr float kLog2E = 1.44269504f;
+
 /// e^x by the special function unit, for decays that are about to be rounded to bf16.
-__device__ __forceinline__ float exp_approx(float x) { return ptx::exp2_approx(x * 1.44269504f); }
+__device__ __forceinline__ float exp_approx(float x) { return ptx::exp2_approx(x * kLog2E); }
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
@@ -38,37 +36,50 @@ struct TokenGate {
   float beta;
 };
 
-/// What a token's gate is made of, as loaded.
+/// An activation as loaded: to be widened once everything that is wanted has been asked for.
+template <bool Bf16>
+using Raw = std::conditional_t<Bf16, Half, float>;
+template <bool Bf16>
+__device__ __forceinline__ Raw<Bf16> read_raw(const void* data, std::int64_t at) {
+  return static_cast<const Raw<Bf16>*>(data)[at];
+}
+__device__ __forceinline__ float value_of(Half raw) { return widen(raw); }
+__device__ __forceinline__ float value_of(float raw) { return raw; }
+
+/// What a token's gate is made of.
+template <bool Bf16>
 struct RawGate {
-  float gate = 0.0f;
-  float beta = 0.0f;
+  Raw<Bf16> gate = 0;
+  Raw<Bf16> beta = 0;
   float a_log = 0.0f;  ///< lightning: the slope
   float dt_bias = 0.0f;
 };
 
-__device__ __forceinline__ RawGate raw_gate(const Params& p, int head, std::int64_t token) {
-  RawGate raw;
+template <bool Bf16>
+__device__ __forceinline__ RawGate<Bf16> raw_gate(const Params& p, int head, std::int64_t token) {
+  RawGate<Bf16> raw;
   if (p.family == Family::lightning) {
     raw.a_log = p.slopes[head];
     return raw;
   }
-  if (p.family != Family::mamba2) raw.beta = read(p.beta.data, p.bf16, token * p.beta.row + head);
+  if (p.family != Family::mamba2) raw.beta = read_raw<Bf16>(p.beta.data, token * p.beta.row + head);
   if (p.family == Family::kda) return raw;
-  raw.gate = read(p.gate.data, p.bf16, token * p.gate.row + head);
+  raw.gate = read_raw<Bf16>(p.gate.data, token * p.gate.row + head);
   raw.a_log = p.a_log[head];
   raw.dt_bias = p.dt_bias[head];
   return raw;
 }
 
-__device__ inline TokenGate token_gate(const Params& p, const RawGate& raw) {
+template <bool Bf16>
+__device__ __forceinline__ TokenGate token_gate(const Params& p, const RawGate<Bf16>& raw) {
   if (p.family == Family::lightning) return {-raw.a_log, 1.0f};
   if (p.family == Family::mamba2) {
-    const float dt = fminf(fmaxf(softplus(raw.gate + raw.dt_bias), p.dt_min), p.dt_max);
+    const float dt = fminf(fmaxf(softplus(value_of(raw.gate) + raw.dt_bias), p.dt_min), p.dt_max);
     return {-expf(raw.a_log) * dt, dt};
   }
-  const float beta = p.beta_scale * sigmoid(raw.beta);
+  const float beta = p.beta_scale * sigmoid(value_of(raw.beta));
   if (p.family == Family::kda) return {0.0f, beta};
-  return {-expf(raw.a_log) * softplus(raw.gate + raw.dt_bias), beta};
+  return {-expf(raw.a_log) * softplus(value_of(raw.gate) + raw.dt_bias), beta};
 }
 
 /// kda's log decay of one key channel from its raw gate plus dt_bias; `a` is e^A_log of the head.
@@ -101,16 +112,16 @@ struct History {
   int taps;
   bool bf16;
 
-  /// One load, whichever tensor it is from: several in a row go out together.
+  /// One load, whichever tensor it is from.
   template <bool Bf16>
-  __device__ __forceinline__ float at_as(std::int64_t t, int channel) const {
-    const std::int64_t history = taps - 1;
-    return read_as<Bf16>(
-        t >= 0 ? input : state,
-        t >= 0 ? (first_token + t) * row + channel : state_begin + channel * history + history + t);
+  __device__ __forceinline__ Raw<Bf16> raw_at(std::int64_t t, int channel) const {
+    const auto* inputs = static_cast<const Raw<Bf16>*>(input) + (first_token + t) * row + channel;
+    const auto* states = static_cast<const Raw<Bf16>*>(state) + state_begin +
+                         static_cast<std::int64_t>(channel + 1) * (taps - 1) + t;
+    return *(t >= 0 ? inputs : states);
   }
   __device__ __forceinline__ float at(std::int64_t t, int channel) const {
-    return bf16 ? at_as<true>(t, channel) : at_as<false>(t, channel);
+    return bf16 ? value_of(raw_at<true>(t, channel)) : raw_at<false>(t, channel);
   }
 };
 

@@ -14,15 +14,16 @@ struct Row {
 
 template <Form kForm, int KeyColumns, int Slice>
 Row row() {
-  using Kernel = Scan<kForm, KeyColumns, Slice>;
-  return {
-      kForm,
-      KeyColumns,
-      Slice,
-      {&scan_kernel<kForm, KeyColumns, Slice>, Kernel::kThreads, sizeof(typename Kernel::Shared)}};
+  constexpr int kGroups = Slice / kNarrowSlice;
+  using Kernel = Scan<kForm, KeyColumns, kGroups>;
+  return {kForm,
+          KeyColumns,
+          Slice,
+          {&scan_kernel<kForm, KeyColumns, kGroups>, Kernel::kThreads,
+           sizeof(typename Kernel::Shared)}};
 }
 
-/// Of keys of 256 columns both stages leave room for the narrow slice alone.
+/// Of keys of 256 columns two warpgroups' states leave no room in the register file.
 struct Rows {
   Row rows[7] = {
       row<Form::delta, 128, kNarrowSlice>(),

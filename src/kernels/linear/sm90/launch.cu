@@ -44,9 +44,10 @@ dim3 grid_of(std::int64_t x, int y = 1, int z = 1) {
 template <int KeyColumns, bool ByChannel, int Taps>
 void start_recurrent(const DecodeParams& d, cudaStream_t stream) {
   using Kernel = Recurrent<KeyColumns, ByChannel, Taps>;
-  ptx::launch(&recurrent_kernel<KeyColumns, ByChannel, Taps>,
-              grid_of(d.num_spans, base::ceil_div(d.p.dv, Kernel::kRows), d.p.num_v_heads),
-              dim3(Kernel::kThreads), sizeof(typename Kernel::Shared), stream, d);
+  ptx::launch(
+      &recurrent_kernel<KeyColumns, ByChannel, Taps>,
+      grid_of(d.num_spans, base::ceil_div(d.p.dv, Kernel::kRows * d.tiles), d.p.num_v_heads),
+      dim3(Kernel::kThreads), sizeof(typename Kernel::Shared), stream, d);
 }
 
 template <int KeyColumns, bool ByChannel>
@@ -124,9 +125,8 @@ Status launch_prompts(const PromptParams& d, bool copy_rows, int slice, cudaStre
   if (d.num_sequences == 0) return {};
   if (copy_rows)
     if (Status s = launch_prepare(d, stream); !s.ok()) return s;
-  if (Status s = launch_gates(d, stream); !s.ok()) return s;
-  if (has_delta_rule(d.p.family))
-    if (Status s = launch_scores(d, stream); !s.ok()) return s;
+  const auto launch_first = has_delta_rule(d.p.family) ? launch_scores : launch_gates;
+  if (Status s = launch_first(d, stream); !s.ok()) return s;
   return launch_scan(d, slice, stream);
 }
 
@@ -153,9 +153,15 @@ Status launch_convolution(const ConvolutionParams& d, cudaStream_t stream) {
 
 Status launch_advance(const ConvolutionParams& d, cudaStream_t stream) {
   if (d.num_spans == 0 || d.kernel < 2) return {};
-  ptx::launch(&advance_kernel,
-              grid_of(d.num_spans, base::ceil_div(d.channels, kConvolutionThreads)),
-              dim3(kConvolutionThreads), 0, stream, d);
+  const auto start = [&](auto kernel, int threads) {
+    ptx::launch(kernel, grid_of(d.num_spans, base::ceil_div(threads, kConvolutionThreads)),
+                dim3(kConvolutionThreads), 0, stream, d);
+  };
+  if (d.wide_advance) {
+    start(&advance_eight_kernel, d.channels / 8);
+  } else {
+    start(&advance_kernel, d.channels);
+  }
   return launched("advance");
 }
 

@@ -10,8 +10,8 @@
 
 namespace attune::kernels::linear::sm90 {
 
-inline constexpr int kNarrowSlice = 32;  ///< value columns of a block of scan
-inline constexpr int kWideSlice = 64;
+inline constexpr int kNarrowSlice = 64;  ///< value columns of a block of scan: one warpgroup's
+inline constexpr int kWideSlice = 128;   ///< two
 inline constexpr int kMaxValueDim = 2048;
 
 /// Columns that keys of `dk` are padded to; 0: too wide for the family.
@@ -29,7 +29,7 @@ inline constexpr int kMaxValueDim = 2048;
 /// multiple of it.
 [[nodiscard]] Status launch_prompts(const PromptParams& d, bool copy_rows, int slice,
                                     cudaStream_t stream);
-/// Its parts, in order.
+/// Its parts, in order: gates without delta rule, scores with it.
 [[nodiscard]] Status launch_prepare(const PromptParams& d, cudaStream_t stream);
 [[nodiscard]] Status launch_gates(const PromptParams& d, cudaStream_t stream);
 [[nodiscard]] Status launch_scores(const PromptParams& d, cudaStream_t stream);

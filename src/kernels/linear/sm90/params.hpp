@@ -22,22 +22,24 @@ struct Chunk {
   std::int32_t slot = -1;
 };
 
-/// The chunks of one request, in order.
+/// The chunks of one request, in order: chunk c has the tokens from kChunk c on.
 struct Sequence {
+  std::int64_t first_token = 0;
+  std::int32_t num_tokens = 0;
   std::int32_t first_chunk = 0;
   std::int32_t num_chunks = 0;
   std::int32_t slot = -1;
 };
 
 /// One request's whole span, for the kernels that take a request at once.
-struct Span {
+struct alignas(16) Span {
   std::int64_t first_token = 0;
   std::int32_t num_tokens = 0;
   std::int32_t slot = -1;  ///< -1: padding; nothing is read or written
 };
 
-/// Per chunk and value head, kChunk floats each.
-enum Gate : int { kLogDecay, kBeta, kSince, kUntil, kNumGates };
+/// Per chunk and value head, kChunk floats each; with the delta rule scan needs the first two.
+enum Gate : int { kSince, kUntil, kLogDecay, kBeta, kNumGates };
 
 /// bf16 rows [tokens, heads, columns]: what prepare leaves, or lightning's own tensors.
 struct RowsOf {
@@ -68,7 +70,8 @@ struct PromptParams {
   Half* scores = nullptr;      ///< P: likewise
   bool wide_rows = false;      ///< activations can be read 8 at a time
   bool wide_weight = false;    ///< weights of the convolution can be read 4 at a time
-  bool wide_o = false;         ///< o can be written 2 at a time
+  bool wide_gate = false;      ///< kda's raw gates can be read 2 at a time
+  bool wide_o = false;         ///< o can be written 4 at a time
 };
 
 /// For recurrent.
@@ -76,7 +79,9 @@ struct DecodeParams {
   Params p;
   const Span* spans = nullptr;
   std::int32_t num_spans = 0;
-  bool wide_state = false;  ///< rows of the state are whole 16 bytes
+  bool wide_state = false;       ///< rows of the state are whole 16 bytes
+  std::int32_t heads_a_key = 1;  ///< value heads of a key head
+  std::int32_t tiles = 1;        ///< of 32 rows of the state, a block; 1, 2 or 4
 };
 
 /// For short_conv and the advance of every convolution's state.
@@ -95,6 +100,7 @@ struct ConvolutionParams {
   const Span* spans = nullptr;
   std::int32_t num_spans = 0;
   std::int32_t most_tokens = 0;  ///< of a span
+  bool wide_advance = false;     ///< bf16, four taps, eight channels are whole 16 bytes everywhere
 };
 
 }  // namespace attune::kernels::linear::sm90

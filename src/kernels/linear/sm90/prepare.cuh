@@ -10,7 +10,7 @@
 
 namespace attune::kernels::linear::sm90 {
 
-inline constexpr int kPrepareThreads = 256;
+inline constexpr int kPrepareThreads = 128;
 
 /// Eight neighbouring channels at one token, as stored.
 struct Eight {
@@ -86,12 +86,12 @@ __device__ __forceinline__ Unit unit_of(const PromptParams& d, int index) {
           .scale = 1.0f};
 }
 
-/// Rows of a chunk by threads that own eight channels each and kRun neighbouring tokens: what they
-/// read lies in registers before the first product. Taps: most of the convolution, whose own are
+/// Rows of a chunk by threads that own eight channels each and kRun neighbouring tokens: all that
+/// they read is asked for before the first product. Taps: most of the convolution, whose own are
 /// the last ones; 0 without one.
 template <int Taps>
 struct Prepare {
-  static constexpr int kRun = 4;
+  static constexpr int kRun = 8;
   static constexpr int kBefore = Taps > 0 ? Taps - 1 : 0;
 
   const PromptParams& d;
@@ -112,30 +112,32 @@ struct Prepare {
         unit(of),
         c(first),
         channel(of.channel + first),
-        valid(min(8, max(0, of.valid - first))) {
-    if constexpr (Taps > 0) load_weights();
-  }
+        valid(min(8, max(0, of.valid - first))) {}
 
   __device__ __forceinline__ void load_weights() {
-    const bool wide = Taps == 4 && p.conv_kernel == 4 && valid == 8 && d.wide_weight;
+    if (Taps == 4 && p.conv_kernel == 4 && valid == 8 && d.wide_weight) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const float* from = p.conv_weight + static_cast<std::int64_t>(channel + i) * p.conv_kernel;
-      bias[i] = i < valid && p.conv_bias != nullptr ? p.conv_bias[channel + i] : 0.0f;
-      if (wide) {
-        const float4 w = *reinterpret_cast<const float4*>(from);
+      for (int i = 0; i < 8; ++i) {
+        const float4 w = *reinterpret_cast<const float4*>(p.conv_weight + (channel + i) * 4LL);
         weight[0][i] = w.x;
         weight[1 % Taps][i] = w.y;
         weight[2 % Taps][i] = w.z;
         weight[3 % Taps][i] = w.w;
-        continue;
       }
+    } else {
 #pragma unroll
-      for (int r = 0; r < Taps; ++r) {
-        const int tap = r - (Taps - p.conv_kernel);
-        weight[r][i] = i < valid && tap >= 0 ? from[tap] : 0.0f;
+      for (int i = 0; i < 8; ++i) {
+        const float* from = p.conv_weight + static_cast<std::int64_t>(channel + i) * p.conv_kernel;
+#pragma unroll
+        for (int r = 0; r < Taps; ++r) {
+          const int tap = r - (Taps - p.conv_kernel);
+          weight[r][i] = i < valid && tap >= 0 ? from[tap] : 0.0f;
+        }
       }
     }
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      bias[i] = i < valid && p.conv_bias != nullptr ? p.conv_bias[channel + i] : 0.0f;
   }
 
   /// The row `t` of the request's inputs; zeros where a tap reaches back further than its own.
@@ -157,12 +159,28 @@ struct Prepare {
   }
 
   /// Rows `row` … row + kRun - 1.
-  __device__ __forceinline__ void run(int row) const {
-    const History history = history_of(p, chunk.first_token - chunk.before, chunk.slot);
+  __device__ __forceinline__ void run(int row) {
     Eight x[kRun + kBefore];
+    if (d.wide_rows && valid == 8 && chunk.before + row >= kBefore && row + kRun <= chunk.count) {
+      const Activations& from = Taps == 0 ? *unit.plain : p.conv_input;
+      const Half* at = static_cast<const Half*>(from.data) +
+                       (chunk.first_token + row - kBefore) * from.row +
+                       (Taps == 0 ? unit.column + c : channel);
 #pragma unroll
-    for (int i = 0; i < kRun + kBefore; ++i)
-      x[i] = input(history, chunk.before + row + i - kBefore, row + i - kBefore < chunk.count);
+      for (int i = 0; i < kRun + kBefore; ++i) {
+        const uint4 raw = *reinterpret_cast<const uint4*>(at);
+        x[i] = {raw.x, raw.y, raw.z, raw.w};
+        at += from.row;
+      }
+    } else {
+      const History history = history_of(p, chunk.first_token - chunk.before, chunk.slot);
+#pragma unroll
+      for (int i = 0; i < kRun + kBefore; ++i)
+        x[i] = input(history, chunk.before + row + i - kBefore, row + i - kBefore < chunk.count);
+    }
+    if constexpr (Taps > 0) load_weights();
+    Half* to = unit.to->data + (chunk.first_token + row) * unit.to->token_stride +
+               unit.head * unit.to->head_stride + c;
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {
       float y[8];
@@ -174,29 +192,29 @@ struct Prepare {
           y[e] = bias[e];
 #pragma unroll
           for (int r = 0; r < Taps; ++r) y[e] += weight[r][e] * x[i + r].get(e);
-          if (p.conv_silu) y[e] *= sigmoid_approx(y[e]);
         }
+      }
+      if (Taps > 0 && p.conv_silu) {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) y[e] *= sigmoid_approx(y[e]);
       }
       if (unit.normalise) normalise(y);
       if (row + i < chunk.count)
-        *reinterpret_cast<uint4*>(unit.to->data +
-                                  (chunk.first_token + row + i) * unit.to->token_stride +
-                                  unit.head * unit.to->head_stride + c) =
+        *reinterpret_cast<uint4*>(to) =
             make_uint4(pack(y[0], y[1]), pack(y[2], y[3]), pack(y[4], y[5]), pack(y[6], y[7]));
+      to += unit.to->token_stride;
     }
   }
 
   /// A row's threads are neighbours, 16 or 32 of them; every thread of the warp comes here.
   __device__ __forceinline__ void normalise(float (&y)[8]) const {
-    const int lanes = unit.columns / 8;
     float sum = 0.0f;
 #pragma unroll
     for (int e = 0; e < 8; ++e) sum += y[e] * y[e];
 #pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-      const float other = __shfl_xor_sync(0xffffffffu, sum, step);
-      if (step < lanes) sum += other;
-    }
+    for (int step = 8; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    const float others = __shfl_xor_sync(0xffffffffu, sum, 16);
+    if (unit.columns > 128) sum += others;
     const float factor = unit.scale * rsqrtf(sum + 1e-6f);
 #pragma unroll
     for (int e = 0; e < 8; ++e) y[e] *= factor;
@@ -205,20 +223,18 @@ struct Prepare {
 
 /// Grid: chunks, heads of q, k and v, the last running fastest: neighbours read the same lines.
 template <int Taps>
-__global__ void __launch_bounds__(kPrepareThreads, Taps <= 4 ? 2 : 1)
+__global__ void __launch_bounds__(kPrepareThreads, Taps <= 4 ? 4 : 2)
     prepare_kernel(const __grid_constant__ PromptParams d) {
   using Kernel = Prepare<Taps>;
   const int units = 2 * d.key_heads + d.p.num_v_heads;
   const int work = static_cast<int>(blockIdx.x);
   const Chunk chunk = d.chunks[work / units];
   const Unit unit = unit_of(d, work % units);
+  // Every row of eights has kChunk / kRun runs; the threads of a row are neighbours.
   const int eights = unit.columns / 8;
-  const int together = kPrepareThreads / eights;  // runs at once
-  const int thread = static_cast<int>(threadIdx.x);
-  if (thread >= eights * together) return;
-  const Kernel kernel(d, chunk, unit, thread % eights * 8);
-  for (int row = thread / eights * Kernel::kRun; row < kChunk; row += together * Kernel::kRun)
-    kernel.run(row);
+  const int end = eights * (kChunk / Kernel::kRun);
+  for (int i = static_cast<int>(threadIdx.x); i < end; i += kPrepareThreads)
+    Kernel(d, chunk, unit, i % eights * 8).run(i / eights * Kernel::kRun);
 }
 
 inline constexpr int kGatesThreads = kChunk;
@@ -244,7 +260,7 @@ static __global__ void __launch_bounds__(kGatesThreads)
   const int head = static_cast<int>(blockIdx.y);
   const int t = static_cast<int>(threadIdx.x);
   TokenGate gate{0.0f, 0.0f};
-  if (t < chunk.count) gate = token_gate(d.p, raw_gate(d.p, head, chunk.first_token + t));
+  if (t < chunk.count) gate = token_gate(d.p, raw_gate<true>(d.p, head, chunk.first_token + t));
   const float sum = sum_before(gate.log_decay, shared);
   if (t == kChunk - 1) shared[1] = sum;
   __syncthreads();

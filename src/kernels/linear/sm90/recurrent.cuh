@@ -1,8 +1,9 @@
 // The recurrence token by token, for spans of a few tokens (layer kernels): bound by reading and
 // writing the state once.
 //
-// A block has one span, one value head and kRows rows of the state. Eight lanes hold a row,
-// 16 bytes each in turn, from its first token to its last. With Sd = S decayed:
+// A block has one span, one value head and up to kMaxTiles tiles of kRows rows of the state, the
+// next one asked for before the last is worked on. Eight lanes hold a row, 16 bytes each in turn,
+// from its first token to its last. With Sd = S decayed:
 //   u = beta (v - Sd k) or beta v,  S = Sd + u k,  o = S q = Sd q + u (k q)
 // so one pass over the registers gives both products.
 #pragma once
@@ -18,25 +19,26 @@ namespace attune::kernels::linear::sm90 {
 /// own are the last ones; 0 without one.
 template <bool Bf16, int Taps>
 struct ChannelInput {
-  float value[Taps + 1];  ///< without a convolution the first
+  Raw<Bf16> value[Taps + 1];  ///< without a convolution the first
   float weight[Taps + 1];
   float bias;
 
-  /// Column `at` of the plain tensor, or the channel that many behind `first`.
+  /// Column `at` of the plain tensor, or the channel that many behind `first`. Every load goes out,
+  /// of the taps that the convolution lacks some other's: nothing here waits.
   static __device__ __forceinline__ ChannelInput load(const Params& p, const History& x,
                                                       const Activations& plain, std::int64_t token,
                                                       std::int64_t t, int first, int at) {
     ChannelInput in;
     if constexpr (Taps == 0) {
-      in.value[0] = read_as<Bf16>(plain.data, token * plain.row + at);
+      in.value[0] = read_raw<Bf16>(plain.data, token * plain.row + at);
     } else {
       const int channel = first + at;
       const float* weight = p.conv_weight + static_cast<std::int64_t>(channel) * p.conv_kernel;
 #pragma unroll
       for (int r = 0; r < Taps; ++r) {
-        const int tap = r - (Taps - p.conv_kernel);
-        in.value[r] = tap >= 0 ? x.at_as<Bf16>(t - (Taps - 1) + r, channel) : 0.0f;
-        in.weight[r] = tap >= 0 ? weight[tap] : 0.0f;
+        const int tap = max(r - (Taps - p.conv_kernel), 0);
+        in.value[r] = x.raw_at<Bf16>(t + 1 - p.conv_kernel + tap, channel);
+        in.weight[r] = weight[tap];
       }
       in.bias = p.conv_bias != nullptr ? p.conv_bias[channel] : 0.0f;
     }
@@ -44,10 +46,11 @@ struct ChannelInput {
   }
 
   __device__ __forceinline__ float convolved(const Params& p) const {
-    if constexpr (Taps == 0) return value[0];
+    if constexpr (Taps == 0) return value_of(value[0]);
     float sum = bias;
 #pragma unroll
-    for (int r = 0; r < Taps; ++r) sum += weight[r] * value[r];
+    for (int r = 0; r < Taps; ++r)
+      sum += (r >= Taps - p.conv_kernel ? weight[r] : 0.0f) * value_of(value[r]);
     return p.conv_silu ? sum * sigmoid(sum) : sum;
   }
 };
@@ -55,20 +58,18 @@ struct ChannelInput {
 template <int KeyColumns, bool ByChannel, int Taps>
 struct Recurrent {
   static constexpr int kThreads = 128;
-  static constexpr int kBlocks = KeyColumns == 256 ? 2
-                                 : Taps == 4       ? 4
-                                 : Taps == 0       ? 5
-                                                   : 3;  ///< of an SM
+  static constexpr int kBlocks = KeyColumns == 256 ? 2 : Taps <= 4 ? 4 : 3;  ///< of an SM
   static constexpr int kLanesARow = 8;
   static constexpr int kRowsALane = 2;
   static constexpr int kRows = kThreads / kLanesARow * kRowsALane;
+  static constexpr int kMaxTiles = kThreads / kRows;            ///< of kRows rows, a block
   static constexpr int kQuads = KeyColumns / (4 * kLanesARow);  ///< 16-byte pieces a lane and row
 
   struct Shared {
     float q[KeyColumns];
     float k[KeyColumns];
     float decay[ByChannel ? KeyColumns : 1];
-    float v[kRows];
+    float v[kRows * kMaxTiles];
     float sums[kThreads / 32][4];  ///< q q, k k, k q
     float beta;
   };
@@ -85,10 +86,15 @@ struct Recurrent {
       : d(params),
         p(params.p),
         shared(s),
-        span(params.spans[blockIdx.x]),
+        span(span_at(params.spans + blockIdx.x)),
         head(static_cast<int>(blockIdx.z)),
-        key_head(head / (p.num_v_heads / p.num_k_heads)),
-        first_row(static_cast<int>(blockIdx.y) * kRows) {}
+        key_head(head / params.heads_a_key),
+        first_row(static_cast<int>(blockIdx.y) * kRows * params.tiles) {}
+
+  /// One load: what lies at the slot need not wait for the rest.
+  static __device__ __forceinline__ Span span_at(const Span* from) {
+    return std::bit_cast<Span>(*reinterpret_cast<const int4*>(from));
+  }
 
   static __device__ __forceinline__ int row_of(int i) {
     const int warp = static_cast<int>(threadIdx.x / 32);
@@ -110,6 +116,25 @@ struct Recurrent {
                        c + 2 < p.dk ? row[c + 2] : 0.0f, c + 3 < p.dk ? row[c + 3] : 0.0f);
   }
 
+  using State = float4[kRowsALane][kQuads];
+
+  /// Rows beyond the state's are the last one's, and are not stored.
+  __device__ __forceinline__ void load_state(State& state, int tile) const {
+    const bool whole = d.wide_state && p.dk == KeyColumns;
+#pragma unroll
+    for (int i = 0; i < kRowsALane; ++i) {
+      const float* row = state_row(min(first_row + tile * kRows + row_of(i), p.dv - 1));
+      if (whole) {
+#pragma unroll
+        for (int quad = 0; quad < kQuads; ++quad)
+          state[i][quad] = __ldcs(reinterpret_cast<const float4*>(row + column_of(quad)));
+      } else {
+#pragma unroll
+        for (int quad = 0; quad < kQuads; ++quad) state[i][quad] = load_quad(row, column_of(quad));
+      }
+    }
+  }
+
   __device__ __forceinline__ void store_quad(float* row, int c, float4 x) const {
     if (d.wide_state) {
       if (c < p.dk) *reinterpret_cast<float4*>(row + c) = x;
@@ -119,6 +144,24 @@ struct Recurrent {
     if (c + 1 < p.dk) row[c + 1] = x.y;
     if (c + 2 < p.dk) row[c + 2] = x.z;
     if (c + 3 < p.dk) row[c + 3] = x.w;
+  }
+
+  __device__ __forceinline__ void store_state(const State& state, int tile) const {
+#pragma unroll
+    for (int i = 0; i < kRowsALane; ++i) {
+      const int row = first_row + tile * kRows + row_of(i);
+      if (row >= p.dv) continue;
+#pragma unroll
+      for (int quad = 0; quad < kQuads; ++quad)
+        store_quad(state_row(row), column_of(quad), state[i][quad]);
+    }
+  }
+  static __device__ __forceinline__ void copy(State& to, const State& from) {
+#pragma unroll
+    for (int i = 0; i < kRowsALane; ++i) {
+#pragma unroll
+      for (int quad = 0; quad < kQuads; ++quad) to[i][quad] = from[i][quad];
+    }
   }
 
   /// q, k, v, decay and beta of token t into shared memory, q and k not yet normalised. All loads
@@ -132,33 +175,46 @@ struct Recurrent {
     const auto channel_of = [&](const Activations& plain, int first, int at) {
       return Input::load(p, x, plain, token, t, first, at);
     };
-    const int row = min(first_row + thread, p.dv - 1);
+    constexpr int kChannels = KeyColumns / kThreads;  ///< of q and k a thread
+    const int row = min(first_row + thread % (kRows * d.tiles), p.dv - 1);
     const Input v_input = channel_of(p.v, p.v_channel, head * p.dv + row);
-    const RawGate raw = raw_gate(p, head, token);
+    Input q_input[kChannels];
+    Input k_input[kChannels];
+    Raw<Bf16> channel_raw[kChannels];
+    float channel_bias[kChannels];
+#pragma unroll
+    for (int i = 0; i < kChannels; ++i) {
+      const int c = min(thread + i * kThreads, p.dk - 1);
+      q_input[i] = channel_of(p.q, p.q_channel, key_head * p.dk + c);
+      k_input[i] = channel_of(p.k, p.k_channel, key_head * p.dk + c);
+      if constexpr (ByChannel) {
+        const std::int64_t gate = static_cast<std::int64_t>(head) * p.dk + c;
+        channel_raw[i] = read_raw<Bf16>(p.gate.data, token * p.gate.row + gate);
+        channel_bias[i] = p.dt_bias[gate];
+      }
+    }
+    const float a_log = ByChannel ? p.a_log[head] : 0.0f;
+    const RawGate<Bf16> raw = raw_gate<Bf16>(p, head, token);
     float qq = 0.0f;
     float kk = 0.0f;
     float kq = 0.0f;
 #pragma unroll
-    for (int c = thread; c < KeyColumns; c += kThreads) {
+    for (int i = 0; i < kChannels; ++i) {
+      const int c = thread + i * kThreads;
       const bool inside = c < p.dk;
-      const int at = key_head * p.dk + min(c, p.dk - 1);
-      const Input q_input = channel_of(p.q, p.q_channel, at);
-      const Input k_input = channel_of(p.k, p.k_channel, at);
-      if constexpr (ByChannel) {
-        const std::int64_t gate = static_cast<std::int64_t>(head) * p.dk + min(c, p.dk - 1);
-        const float a = p.a_log[head];
-        const float sum = read_as<Bf16>(p.gate.data, token * p.gate.row + gate) + p.dt_bias[gate];
-        shared.decay[c] = inside ? expf(channel_gate(p, expf(a), sum)) : 0.0f;
-      }
-      const float q = inside ? q_input.convolved(p) : 0.0f;
-      const float k = inside ? k_input.convolved(p) : 0.0f;
+      const float q = inside ? q_input[i].convolved(p) : 0.0f;
+      const float k = inside ? k_input[i].convolved(p) : 0.0f;
       shared.q[c] = q;
       shared.k[c] = k;
+      if constexpr (ByChannel) {
+        const float gate = channel_gate(p, expf(a_log), value_of(channel_raw[i]) + channel_bias[i]);
+        shared.decay[c] = inside ? expf(gate) : 0.0f;
+      }
       qq += q * q;
       kk += k * k;
       kq += k * q;
     }
-    if (thread < kRows) shared.v[thread] = first_row + thread < p.dv ? v_input.convolved(p) : 0.0f;
+    if (thread < kRows * d.tiles) shared.v[thread] = v_input.convolved(p);
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) {
       qq += __shfl_xor_sync(0xffffffffu, qq, step);
@@ -177,7 +233,7 @@ struct Recurrent {
     }
   }
 
-  __device__ void step(float4 (&state)[kRowsALane][kQuads], std::int64_t t) {
+  __device__ __forceinline__ void step(State& state, std::int64_t t, int tile) {
     float qq = 0.0f;
     float kk = 0.0f;
     float kq = 0.0f;
@@ -222,7 +278,7 @@ struct Recurrent {
     const float skip = p.d_skip != nullptr ? p.d_skip[head] : 0.0f;
 #pragma unroll
     for (int i = 0; i < kRowsALane; ++i) {
-      const int row = row_of(i);
+      const int row = tile * kRows + row_of(i);
       const float v = shared.v[row];
       const float u = shared.beta * (erases ? v - sk[i] * k_factor : v);
       write_k[i] = u * k_factor;
@@ -246,32 +302,25 @@ struct Recurrent {
 
   __device__ void run() {
     if (span.slot < 0 || span.num_tokens == 0) return;
-    float4 state[kRowsALane][kQuads];
-#pragma unroll
-    for (int i = 0; i < kRowsALane; ++i) {
-      const int row = first_row + row_of(i);
-#pragma unroll
-      for (int quad = 0; quad < kQuads; ++quad)
-        state[i][quad] =
-            row < p.dv ? load_quad(state_row(row), column_of(quad)) : make_float4(0, 0, 0, 0);
-    }
-    for (int t = 0; t < span.num_tokens; ++t) {
-      if (p.bf16) {
-        prepare<true>(t);
-      } else {
-        prepare<false>(t);
+    State state;
+    load_state(state, 0);
+    for (int tile = 0; tile < d.tiles; ++tile) {
+      State next;
+      if (tile + 1 < d.tiles) load_state(next, tile + 1);
+      for (int t = 0; t < span.num_tokens; ++t) {
+        if (tile == 0 || span.num_tokens > 1) {
+          __syncthreads();  // the last step is done with what it shared
+          if (p.bf16) {
+            prepare<true>(t);
+          } else {
+            prepare<false>(t);
+          }
+          __syncthreads();
+        }
+        step(state, t, tile);
       }
-      __syncthreads();
-      step(state, t);
-      __syncthreads();
-    }
-#pragma unroll
-    for (int i = 0; i < kRowsALane; ++i) {
-      const int row = first_row + row_of(i);
-      if (row >= p.dv) continue;
-#pragma unroll
-      for (int quad = 0; quad < kQuads; ++quad)
-        store_quad(state_row(row), column_of(quad), state[i][quad]);
+      store_state(state, tile);
+      if (tile + 1 < d.tiles) copy(state, next);
     }
   }
 };

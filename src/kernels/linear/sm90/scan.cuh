@@ -1,20 +1,23 @@
-// The chain over a sequence's chunks (layer kernels), for one head and one slice of the state's
-// value columns: columns never meet, so slices are blocks of their own.
+// The chain over a sequence's chunks (layer kernels), for one head and 64 value columns a
+// warpgroup: columns of the state never meet.
 //
 //   X = V - e^G K S        D = T X              (delta rule; without it D = beta V)
 //   O = e^G Q S + P D      S <- e^G_end S + (e^(G_end - G) K)^T D
 //
-// S stays in registers: warp w accumulates key rows 16 w … 16 w + 15 in fp32, and leaves a bf16
-// copy in shared memory for the next chunk's products. Between two barriers of the block
-//   warps 0 - 3: K S, X, D of 16 tokens each      (without delta rule: P)
-//   warps 4 - 7: Q S of 16 tokens each
-// and behind the second one P D, and S by all eight. The next chunk's tiles arrive meanwhile.
+// Everything is computed transposed, as value columns by tokens or by keys: then S^T, X^T and D^T,
+// once packed to bf16, are in registers what the next product wants as its left operand, and
+// nothing of the chain passes through shared memory or a barrier. Q, K, V, T and P are right
+// operands, read where a producer warpgroup's copies put them, some chunks ahead. Without delta
+// rule the producers also compute P.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/linear/sm90/gates.cuh"
 #include "kernels/ptx/launch.cuh"
+#include "kernels/ptx/tma.cuh"
+#include "kernels/ptx/wgmma.cuh"
 
 namespace attune::kernels::linear::sm90 {
 
@@ -24,39 +27,53 @@ enum class Form : std::uint8_t {
   delta_by_channel,  ///< kda: k and q come with their decay
 };
 
-template <Form kForm, int KeyColumns, int Slice>
+template <Form kForm, int KeyColumns, int Groups>
 struct Scan {
-  static constexpr int kThreads = 256;
-  static constexpr int kHalf = 128;  ///< threads of a role
-  static constexpr int kChainBarrier = 1;
+  static constexpr int kGroupThreads = 128;
+  static constexpr int kThreads = (Groups + 1) * kGroupThreads;
   static constexpr bool kDelta = kForm != Form::plain;
   static constexpr bool kByChannel = kForm == Form::delta_by_channel;
-  static constexpr int kKeyTiles = KeyColumns / 128;  ///< of 16 rows, a warp's part of S
-  static constexpr int kColumns = Slice / 8;
+  static constexpr int kPanels = KeyColumns / 64;  ///< tiles of 64 columns side by side
+  static constexpr int kHalves = KeyColumns / 128;
+  static constexpr int kTile = kChunk * 64;  ///< elements
+  /// As many as 227 KiB hold.
+  static constexpr int kStages = KeyColumns == 128 && !(kByChannel && Groups == 2) ? 3 : 2;
 
-  template <bool Present, int Count>
-  struct alignas(128) Array {
-    Half x[Present ? Count : 1];
+  template <int Tiles>
+  struct alignas(1024) Panels {
+    Half x[Tiles * kTile];
   };
+  struct None {};
+  template <bool Present, int Tiles>
+  using Some = std::conditional_t<Present, Panels<Tiles>, None>;
+
   struct Stage {
-    Array<true, kChunk * KeyColumns> q;
-    Array<true, kChunk * KeyColumns> k;
-    Array<kByChannel, kChunk * KeyColumns> k_until;
-    Array<true, kChunk * Slice> v;
-    Array<kDelta, kChunk * kChunk> solve;
-    Array<kDelta, kChunk * kChunk> scores;
-    alignas(16) float gates[kByChannel ? KeyColumns : kNumGates * kChunk];
+    Panels<kPanels> q;
+    Panels<kPanels> k;
+    Some<kByChannel, kPanels> k_until;
+    Panels<Groups> v;
+    Some<kDelta, 1> solve;
+    Panels<1> scores;
   };
+  static constexpr int kGateFloats = kByChannel ? KeyColumns : kDelta ? 2 * kChunk : 4 * kChunk;
   struct Shared {
-    Stage stages[2];
-    Array<true, KeyColumns * Slice> state;
-    Array<kDelta, kChunk * Slice> x;
-    Array<kDelta, kChunk * Slice> d;
-    Array<!kByChannel, kChunk * Slice> d_until;  ///< D times the decay until the chunk's end
-    Array<!kDelta, kChunk * kChunk> own_scores;
+    Stage stages[kStages];
+    alignas(16) float gates[kStages][kGateFloats];
+    ptx::Mbarrier full[kStages];
+    ptx::Mbarrier scored[kStages];  ///< plain: P is there
+    ptx::Mbarrier empty[kStages];
   };
 
-  using Columns = float[kColumns][4];
+  /// A place in the ring of stages.
+  struct Place {
+    int stage = 0;
+    std::uint32_t parity = 0;
+    __device__ __forceinline__ void advance() {
+      if (++stage < kStages) return;
+      stage = 0;
+      parity ^= 1;
+    }
+  };
 
   const PromptParams& d;
   const Params& p;
@@ -64,206 +81,349 @@ struct Scan {
   Sequence sequence;
   int head;
   int key_head;
-  int first_column;
-  int warp;
-  int row0;  ///< first of the 16 tokens this warp works on
-  int g;
-  int j;
+  int first_column;  ///< of the block
+  int thread;        ///< of the warpgroup
 
-  __device__ Scan(const PromptParams& params, Shared& s) : d(params), p(params.p), shared(s) {
-    const int slices = d.value_columns / Slice;
+  __device__ Scan(const PromptParams& params, Shared& s)
+      : d(params), p(params.p), shared(s), thread(static_cast<int>(threadIdx.x) % kGroupThreads) {
+    const int slices = d.value_columns / (64 * Groups);
     const int work = static_cast<int>(blockIdx.x);
     sequence = d.sequences[work / slices / p.num_v_heads];
     head = work / slices % p.num_v_heads;
     key_head = head / (p.num_v_heads / d.key_heads);
-    first_column = work % slices * Slice;
-    warp = static_cast<int>(threadIdx.x / 32);
-    row0 = warp % 4 * 16;
-    g = lane_id() / 4;
-    j = lane_id() % 4;
+    first_column = work % slices * 64 * Groups;
   }
 
-  __device__ void fetch(Stage& s, int chunk_index) const {
-    const Chunk chunk = d.chunks[chunk_index];
-    const int thread = static_cast<int>(threadIdx.x);
-    const auto keys = [&](Half* tile, const RowsOf& rows) {
-      fetch_rows<KeyColumns, kThreads>(
-          tile, rows.data + chunk.first_token * rows.token_stride + key_head * rows.head_stride,
-          rows.token_stride, chunk.count, thread);
-    };
-    keys(s.q.x, d.q);
-    keys(s.k.x, d.k);
-    if constexpr (kByChannel) keys(s.k_until.x, d.k_until);
-    fetch_rows<Slice, kThreads>(
-        s.v.x,
-        d.v.data + chunk.first_token * d.v.token_stride + head * d.v.head_stride + first_column,
-        d.v.token_stride, chunk.count, thread);
-    const std::int64_t chunk_head = static_cast<std::int64_t>(chunk_index) * p.num_v_heads + head;
-    if constexpr (kDelta) {
-      fetch_lower<kThreads>(s.solve.x, d.solve + chunk_head * kChunk * kChunk, thread);
-      fetch_lower<kThreads>(s.scores.x, d.scores + chunk_head * kChunk * kChunk, thread);
+  // ---- producers
+
+  /// Tiles side by side. A thread's rows are multiples of 8 apart, so that its piece lies at the
+  /// same place of each.
+  template <int Tiles>
+  __device__ __forceinline__ void fetch_panels(Half* to, const Half* from, std::int64_t stride,
+                                               int count) const {
+    static_assert(Tiles <= 2);
+    constexpr int kPieces = 8 * Tiles;
+    constexpr int kRows = kGroupThreads / kPieces;
+    const int row = thread / kPieces;
+    const int piece = thread % kPieces;
+    to += piece / 8 * kTile + piece_at<64>(row, piece % 8);
+    from += row * stride + 8 * piece;
+#pragma unroll
+    for (int first = 0; first < kChunk; first += kRows) {
+      ptx::cp_async_16(to + first * 64, from, first + row < count);
+      from += kRows * stride;
     }
-    constexpr int kGates = kByChannel ? KeyColumns : kNumGates * kChunk;
-    const float* gates = (kByChannel ? d.end_decay : d.gates) + chunk_head * kGates;
-    if (thread < kGates / 4) ptx::cp_async_16(s.gates + 4 * thread, gates + 4 * thread);
+  }
+
+  __device__ __forceinline__ void fetch_keys(Half* to, const RowsOf& rows, std::int64_t token,
+                                             int count) const {
+    const Half* from = rows.data + token * rows.token_stride + key_head * rows.head_stride;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half)
+      fetch_panels<2>(to + 2 * half * kTile, from + 128 * half, rows.token_stride, count);
+  }
+
+  /// Blocks on and below the diagonal of a dense 64 x 64 matrix.
+  __device__ __forceinline__ void fetch_lower_blocks(Half* to, const Half* from) const {
+    const int row = thread / 8;
+    const int piece = thread % 8;
+    to += piece_at<64>(row, piece);
+    from += row * kChunk + 8 * piece;
+#pragma unroll
+    for (int first = 0; first < kChunk; first += kBlock)
+      if (piece / 2 <= first / kBlock) ptx::cp_async_16(to + first * 64, from + first * kChunk);
+  }
+
+  [[nodiscard]] __device__ __forceinline__ int count_of(int c) const {
+    return min(kChunk, sequence.num_tokens - c * kChunk);
+  }
+
+  __device__ __forceinline__ void fetch(int stage, int c) const {
+    Stage& s = shared.stages[stage];
+    const std::int64_t token = sequence.first_token + c * kChunk;
+    const int count = count_of(c);
+    fetch_keys(s.k.x, d.k, token, count);
+    fetch_keys(s.q.x, d.q, token, count);
+    if constexpr (kByChannel) fetch_keys(s.k_until.x, d.k_until, token, count);
+    fetch_panels<Groups>(
+        s.v.x, d.v.data + token * d.v.token_stride + head * d.v.head_stride + first_column,
+        d.v.token_stride, count);
+    const std::int64_t chunk_head =
+        static_cast<std::int64_t>(sequence.first_chunk + c) * p.num_v_heads + head;
+    if constexpr (kDelta) {
+      fetch_lower_blocks(s.solve.x, d.solve + chunk_head * kChunk * kChunk);
+      fetch_lower_blocks(s.scores.x, d.scores + chunk_head * kChunk * kChunk);
+    }
+    const float* gates = kByChannel ? d.end_decay + chunk_head * KeyColumns
+                                    : d.gates + chunk_head * kNumGates * kChunk;
+    if (thread < kGateFloats / 4)
+      ptx::cp_async_16(shared.gates[stage] + 4 * thread, gates + 4 * thread);
+    ptx::cp_async_mbarrier_arrive(shared.full[stage]);
+  }
+
+  /// Without delta rule: P with beta in its columns. A warp has 16 tokens.
+  __device__ __forceinline__ void score(const Place& at) const {
+    Stage& s = shared.stages[at.stage];
+    ptx::mbarrier_wait(shared.full[at.stage], at.parity);
+    ptx::fence_proxy_async();
+    float qk[kChunk / 2];
+    const std::uint64_t q = ptx::wgmma_descriptor(s.q.x);
+    const std::uint64_t k = ptx::wgmma_descriptor(s.k.x);
+    ptx::wgmma_pin(qk);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int ks = 0; ks < KeyColumns / 16; ++ks)
+      ptx::wgmma_ss<__nv_bfloat16, kChunk, ptx::Major::k, ptx::Major::k>(qk, q + key_step(ks),
+                                                                         k + key_step(ks), ks > 0);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_pin(qk);
+    const float* log_decay = shared.gates[at.stage] + kLogDecay * kChunk;
+    const float* beta = shared.gates[at.stage] + kBeta * kChunk;
+    const int g = thread % 32 / 4;
+    const int j = thread % 4;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = thread / 32 * 16 + g + 8 * h;
+      const float end = log_decay[row];
+#pragma unroll
+      for (int n = 0; n < kChunk / 8; ++n) {
+        const int column = 8 * n + 2 * j;
+        const float2 begin = *reinterpret_cast<const float2*>(log_decay + column);
+        const float2 factor = *reinterpret_cast<const float2*>(beta + column);
+        const float x = qk[4 * n + 2 * h] * factor.x * exp_approx(fminf(end - begin.x, 0.0f));
+        const float y = qk[4 * n + 2 * h + 1] * factor.y * exp_approx(fminf(end - begin.y, 0.0f));
+        put_pair<64>(s.scores.x, row, column, column <= row ? x : 0.0f,
+                     column + 1 <= row ? y : 0.0f);
+      }
+    }
+    ptx::fence_proxy_async();
+    ptx::mbarrier_arrive(shared.scored[at.stage]);
+  }
+
+  __device__ void produce() const {
+    Place at{0, 1};
+    Place scored;
+    fetch(at.stage, 0);
+    at.advance();
+#pragma unroll 1
+    for (int c = 1; c < sequence.num_chunks; ++c) {
+      ptx::mbarrier_wait(shared.empty[at.stage], at.parity);
+      fetch(at.stage, c);
+      at.advance();
+      if constexpr (!kDelta) {
+        score(scored);
+        scored.advance();
+      }
+    }
+    if constexpr (!kDelta) score(scored);
   }
 
   // ---- products
 
-  /// sum += rows row0 … of `left` (blocks 0 … kb - 1 of 16 columns) times `right`.
-  template <int LeftColumns>
-  __device__ __forceinline__ void multiply_rows(Columns& sum, const Half* left, const Half* right,
-                                                int blocks) const {
-#pragma unroll 4
-    for (int kb = 0; kb < blocks; ++kb) {
-      std::uint32_t a[4];
-      load_a<LeftColumns>(a, left, row0, 16 * kb);
+  /// What a descriptor of a tile over keys gains with 16 of them, in its units.
+  static __device__ __forceinline__ std::uint64_t key_step(int ks) {
+    return static_cast<std::uint64_t>((ks / 4 * kTile * 2 + ks % 4 * 32) >> 4);
+  }
+
+  /// A 64 x 64 accumulator: value columns by tokens.
+  using Tokens = float[kChunk / 2];
+  /// Its left operand's form, by 16 tokens.
+  using Packed = std::uint32_t[kChunk / 16][4];
+  using State = float[kHalves][64];
+  using PackedHalf = std::uint32_t[8][4];  ///< of 128 keys
+
+  /// sum (+)= left (rows of tile)^T over 128 keys, of these the 16-key steps From … To - 1.
+  template <int From = 0, int To = 8>
+  static __device__ __forceinline__ void over_keys(Tokens& sum, const PackedHalf& left,
+                                                   const Half* tile, bool accumulate) {
+    const std::uint64_t right = ptx::wgmma_descriptor(tile);
 #pragma unroll
-      for (int n = 0; n < kColumns / 2; ++n) {
-        std::uint32_t b[4];
-        load_b_trans<Slice>(b, right, 16 * kb, 16 * n);
-        multiply(sum[2 * n], a, b[0], b[1]);
-        multiply(sum[2 * n + 1], a, b[2], b[3]);
+    for (int ks = From; ks < To; ++ks)
+      ptx::wgmma_rs<__nv_bfloat16, kChunk, ptx::Major::k>(sum, left[ks], right + key_step(ks),
+                                                          accumulate || ks > From);
+    ptx::wgmma_commit();
+  }
+  /// sum (+)= left (rows of tile)^T over tokens.
+  static __device__ __forceinline__ void over_tokens(Tokens& sum, const Packed& left,
+                                                     const Half* tile, bool accumulate) {
+    const std::uint64_t right = ptx::wgmma_descriptor(tile);
+#pragma unroll
+    for (int kb = 0; kb < kChunk / 16; ++kb)
+      ptx::wgmma_rs<__nv_bfloat16, kChunk, ptx::Major::k>(
+          sum, left[kb], right + static_cast<std::uint64_t>(32 * kb >> 4), accumulate || kb > 0);
+    ptx::wgmma_commit();
+  }
+  /// state += left keys.
+  static __device__ __forceinline__ void into_state(State& state, const Packed& left,
+                                                    const Half* keys) {
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const std::uint64_t right =
+          ptx::wgmma_descriptor(keys + 2 * half * kTile, kTile * sizeof(Half));
+#pragma unroll
+      for (int kb = 0; kb < kChunk / 16; ++kb)
+        ptx::wgmma_rs<__nv_bfloat16, 128, ptx::Major::mn>(
+            state[half], left[kb], right + static_cast<std::uint64_t>(2048 * kb >> 4), true);
+    }
+    ptx::wgmma_commit();
+  }
+
+  // ---- consumers: thread's value columns are `column` and 8 more, its tokens or keys 8 n + 2 j
+  // and the next
+
+  __device__ __forceinline__ int group() const {
+    return static_cast<int>(threadIdx.x) / kGroupThreads - 1;
+  }
+  __device__ __forceinline__ int column() const {
+    return first_column + 64 * group() + thread / 32 * 16 + thread % 32 / 4;
+  }
+
+  static __device__ __forceinline__ void pack_half(PackedHalf& packed, const float (&half)[64]) {
+#pragma unroll
+    for (int ks = 0; ks < 8; ++ks) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const int at = 8 * ks + 4 * (r / 2) + 2 * (r % 2);
+        packed[ks][r] = pack(half[at], half[at + 1]);
       }
     }
   }
 
-  [[nodiscard]] __device__ __forceinline__ float since(const Stage& s, int row) const {
-    return kByChannel ? 1.0f : s.gates[kSince * kChunk + row];
+  /// Two gates of the thread's tokens in 8-column block n.
+  __device__ __forceinline__ float2 gate_of(int stage, int gate, int n) const {
+    return *reinterpret_cast<const float2*>(shared.gates[stage] + gate * kChunk + 8 * n +
+                                            2 * (thread % 4));
   }
 
-  /// Warps 0 - 3: D of this warp's tokens.
-  __device__ __forceinline__ void solve(const Stage& s) {
-    Columns predicted{};
-    multiply_rows<KeyColumns>(predicted, s.k.x, shared.state.x, KeyColumns / 16);
+  /// V^T.
+  __device__ __forceinline__ void load_values(Packed& values, int stage) const {
+    const Half* v = shared.stages[stage].v.x + group() * kTile;
 #pragma unroll
-    for (int n = 0; n < kColumns; ++n) {
+    for (int kb = 0; kb < kChunk / 16; ++kb)
+      load_a_trans<64>(values[kb], v, thread / 32 * 16, 16 * kb);
+  }
+
+  /// X^T = V^T - since (K S)^T, in place of V^T.
+  __device__ __forceinline__ void subtract(Packed& values, const Tokens& predicted,
+                                           int stage) const {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int row = row0 + g + 8 * h;
-        const int column = 8 * n + 2 * j;
-        const std::uint32_t v = pair_at<Slice>(s.v.x, row, column);
-        const float factor = since(s, row);
-        put_pair<Slice>(shared.x.x, row, column, low_of(v) - factor * predicted[n][2 * h],
-                        high_of(v) - factor * predicted[n][2 * h + 1]);
+    for (int kb = 0; kb < kChunk / 16; ++kb) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const int n = 2 * kb + r / 2;
+        const int at = 4 * n + 2 * (r % 2);
+        const float2 since = kByChannel ? make_float2(1.0f, 1.0f) : gate_of(stage, kSince, n);
+        values[kb][r] = pack(low_of(values[kb][r]) - since.x * predicted[at],
+                             high_of(values[kb][r]) - since.y * predicted[at + 1]);
       }
     }
-    ptx::named_barrier_sync(kChainBarrier, kHalf);
-    Columns written{};
-    multiply_rows<kChunk>(written, s.solve.x, shared.x.x, row0 / 16 + 1);
+  }
+
+  __device__ __forceinline__ void scale_since(Tokens& o, int stage) const {
+    if constexpr (!kByChannel) {
 #pragma unroll
-    for (int n = 0; n < kColumns; ++n) {
+      for (int n = 0; n < kChunk / 8; ++n) {
+        const float2 since = gate_of(stage, kSince, n);
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int row = row0 + g + 8 * h;
-        const int column = 8 * n + 2 * j;
-        const float a = written[n][2 * h];
-        const float b = written[n][2 * h + 1];
-        put_pair<Slice>(shared.d.x, row, column, a, b);
-        if constexpr (!kByChannel) {
-          const float factor = s.gates[kUntil * kChunk + row];
-          put_pair<Slice>(shared.d_until.x, row, column, a * factor, b * factor);
+        for (int h = 0; h < 2; ++h) {
+          o[4 * n + 2 * h] *= since.x;
+          o[4 * n + 2 * h + 1] *= since.y;
         }
       }
     }
   }
 
-  /// Warps 0 - 3, without delta rule: P with beta in its columns, and beta V until the chunk's end.
-  __device__ __forceinline__ void score(const Stage& s) {
-    float qk[kChunk / 8][4] = {};
-#pragma unroll 4
-    for (int ks = 0; ks < KeyColumns / 16; ++ks) {
-      std::uint32_t a[4];
-      load_a<KeyColumns>(a, s.q.x, row0, 16 * ks);
+  __device__ __forceinline__ void decay_half(float (&state)[64], int half, int stage) const {
+    const float* gates = shared.gates[stage];
+    const float one = kByChannel ? 0.0f : gates[kSince * kChunk + kChunk - 1];
 #pragma unroll
-      for (int nb = 0; nb < kChunk / 16; ++nb) {
-        if (16 * nb > row0) continue;
-        std::uint32_t b[4];
-        load_b<KeyColumns>(b, s.k.x, 16 * nb, 16 * ks);
-        multiply(qk[2 * nb], a, b[0], b[1]);
-        multiply(qk[2 * nb + 1], a, b[2], b[3]);
+    for (int n = 0; n < 16; ++n) {
+      const float2 decay =
+          kByChannel
+              ? *reinterpret_cast<const float2*>(gates + 128 * half + 8 * n + 2 * (thread % 4))
+              : make_float2(one, one);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        state[4 * n + 2 * h] *= decay.x;
+        state[4 * n + 2 * h + 1] *= decay.y;
       }
     }
-    const float* log_decay = s.gates + kLogDecay * kChunk;
-    const float* beta = s.gates + kBeta * kChunk;
+  }
+
+  /// D^T, packed as it is and with the decay until the chunk's end.
+  __device__ __forceinline__ void pack_written(Packed& written, Packed& until, const Tokens& x,
+                                               int stage) const {
+#pragma unroll
+    for (int kb = 0; kb < kChunk / 16; ++kb) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const int n = 2 * kb + r / 2;
+        const int at = 4 * n + 2 * (r % 2);
+        written[kb][r] = pack(x[at], x[at + 1]);
+        if constexpr (!kByChannel) {
+          const float2 factor = gate_of(stage, kUntil, n);
+          until[kb][r] = pack(x[at] * factor.x, x[at + 1] * factor.y);
+        }
+      }
+    }
+  }
+
+  /// beta V^T with the decay until the chunk's end.
+  __device__ __forceinline__ void scale_values(Packed& until, const Packed& values,
+                                               int stage) const {
+#pragma unroll
+    for (int kb = 0; kb < kChunk / 16; ++kb) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const int n = 2 * kb + r / 2;
+        const float2 beta = gate_of(stage, kBeta, n);
+        const float2 factor = gate_of(stage, kUntil, n);
+        until[kb][r] = pack(low_of(values[kb][r]) * (beta.x * factor.x),
+                            high_of(values[kb][r]) * (beta.y * factor.y));
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void add_skip(Tokens& o, const Packed& values, float skip) {
+#pragma unroll
+    for (int kb = 0; kb < kChunk / 16; ++kb) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const int at = 4 * (2 * kb + r / 2) + 2 * (r % 2);
+        o[at] += skip * low_of(values[kb][r]);
+        o[at + 1] += skip * high_of(values[kb][r]);
+      }
+    }
+  }
+
+  /// Each 8 x 8 block turned back to tokens by value columns; then neighbouring lanes swap, so that
+  /// one has four columns of the first block and the other four of the second.
+  __device__ __forceinline__ void write_output(const Tokens& o, int c) const {
+    const int count = count_of(c);
+    const int g = thread % 32 / 4;
+    const int j = thread % 4;
+    const bool odd = j % 2 != 0;
+    const int first = first_column + 64 * group() + thread / 32 * 16 + (odd ? 8 : 0) + j / 2 * 4;
+    Half* to = static_cast<Half*>(p.o) + (sequence.first_token + c * kChunk + g) * p.o_row +
+               static_cast<std::int64_t>(head) * p.dv + first;
 #pragma unroll
     for (int n = 0; n < kChunk / 8; ++n) {
-      if (8 * n > row0 + 15) continue;
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int row = row0 + g + 8 * h;
-        const int column = 8 * n + 2 * j;
-        float x[2];
-#pragma unroll
-        for (int e = 0; e < 2; ++e)
-          x[e] = column + e <= row ? qk[n][2 * h + e] * beta[column + e] *
-                                         exp_approx(log_decay[row] - log_decay[column + e])
-                                   : 0.0f;
-        put_pair<kChunk>(shared.own_scores.x, row, column, x[0], x[1]);
+      const std::uint32_t a = ptx::movmatrix_trans(pack(o[4 * n], o[4 * n + 1]));
+      const std::uint32_t b = ptx::movmatrix_trans(pack(o[4 * n + 2], o[4 * n + 3]));
+      const std::uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? a : b, 1);
+      const uint2 four = odd ? make_uint2(other, b) : make_uint2(a, other);
+      Half* at = to + 8 * n * p.o_row;
+      if (8 * n + g >= count) continue;
+      if (d.wide_o && first + 4 <= p.dv) {
+        *reinterpret_cast<uint2*>(at) = four;
+        continue;
       }
-    }
-    for (int i = static_cast<int>(threadIdx.x); i < kChunk * Slice / 2; i += kHalf) {
-      const int row = i / (Slice / 2);
-      const int column = i % (Slice / 2) * 2;
-      const std::uint32_t v = pair_at<Slice>(s.v.x, row, column);
-      const float factor = beta[row] * s.gates[kUntil * kChunk + row];
-      put_pair<Slice>(shared.d_until.x, row, column, low_of(v) * factor, high_of(v) * factor);
-    }
-  }
-
-  /// Warps 4 - 7.
-  __device__ __forceinline__ void read_state(const Stage& s, Columns& o) const {
-    multiply_rows<KeyColumns>(o, s.q.x, shared.state.x, KeyColumns / 16);
 #pragma unroll
-    for (int n = 0; n < kColumns; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) o[n][e] *= since(s, row0 + g + 8 * (e / 2));
+      for (int e = 0; e < 4; ++e)
+        if (first + e < p.dv)
+          at[e] = static_cast<Half>((e < 2 ? four.x : four.y) >> (e % 2 == 0 ? 0 : 16));
     }
-  }
-
-  __device__ __forceinline__ void finish_output(const Stage& s, Columns& o, int chunk_index) const {
-    multiply_rows<kChunk>(o, kDelta ? s.scores.x : shared.own_scores.x, kDelta ? shared.d.x : s.v.x,
-                          row0 / 16 + 1);
-    const Chunk chunk = d.chunks[chunk_index];
-    const float skip = !kDelta && p.d_skip != nullptr ? p.d_skip[head] : 0.0f;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = row0 + g + 8 * h;
-      if (row >= chunk.count) continue;
-      const std::int64_t at = (chunk.first_token + row) * p.o_row +
-                              static_cast<std::int64_t>(head) * p.dv + first_column;
-#pragma unroll
-      for (int n = 0; n < kColumns; ++n) {
-        const int column = 8 * n + 2 * j;
-        float x = o[n][2 * h];
-        float y = o[n][2 * h + 1];
-        if constexpr (!kDelta) {
-          const std::uint32_t v = pair_at<Slice>(s.v.x, row, column);
-          x += skip * low_of(v);
-          y += skip * high_of(v);
-        }
-        write_pair(at + column, p.dv - first_column - column, x, y);
-      }
-    }
-  }
-
-  __device__ __forceinline__ void write_pair(std::int64_t at, int left, float x, float y) const {
-    if (d.wide_o && left >= 2) {
-      if (p.bf16) {
-        *reinterpret_cast<std::uint32_t*>(static_cast<Half*>(p.o) + at) = pack(x, y);
-      } else {
-        *reinterpret_cast<float2*>(static_cast<float*>(p.o) + at) = make_float2(x, y);
-      }
-      return;
-    }
-    if (left >= 1) write(p.o, p.bf16, at, x);
-    if (left >= 2) write(p.o, p.bf16, at + 1, y);
-  }
-
-  // ---- the state
-
-  __device__ __forceinline__ int key_row(int tile, int h) const {
-    return 16 * (warp + 8 * tile) + g + 8 * h;
   }
 
   template <class Visit>
@@ -271,109 +431,185 @@ struct Scan {
     float* base =
         p.state + sequence.slot * p.state_slot + static_cast<std::int64_t>(head) * p.dv * p.dk;
 #pragma unroll
-    for (int tile = 0; tile < kKeyTiles; ++tile) {
+    for (int half = 0; half < kHalves; ++half) {
 #pragma unroll
-      for (int n = 0; n < kColumns; ++n) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int row = key_row(tile, e / 2);
-          const int column = first_column + 8 * n + 2 * j + e % 2;
-          visit(tile, n, e, base + static_cast<std::int64_t>(column) * p.dk + row,
-                row < p.dk && column < p.dv);
-        }
+      for (int i = 0; i < 64; ++i) {
+        const int row = column() + i / 2 % 2 * 8;
+        const int key = 128 * half + i / 4 * 8 + 2 * (thread % 4) + i % 2;
+        visit(half, i, base + static_cast<std::int64_t>(row) * p.dk + key,
+              row < p.dv && key < p.dk);
       }
     }
   }
 
-  __device__ __forceinline__ void share_state(const Columns (&state)[kKeyTiles]) {
+  __device__ __forceinline__ void release(int stage) const {
+    __syncwarp();
+    if (thread % 32 == 0) ptx::mbarrier_arrive(shared.empty[stage]);
+  }
+
+  static __device__ __forceinline__ void pin(State& state) {
 #pragma unroll
-    for (int tile = 0; tile < kKeyTiles; ++tile) {
-#pragma unroll
-      for (int n = 0; n < kColumns; ++n) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h)
-          put_pair<Slice>(shared.state.x, key_row(tile, h), 8 * n + 2 * j, state[tile][n][2 * h],
-                          state[tile][n][2 * h + 1]);
+    for (int half = 0; half < kHalves; ++half) ptx::wgmma_pin(state[half]);
+  }
+
+  __device__ __forceinline__ void wait_for(const Place& at) const {
+    ptx::mbarrier_wait(shared.full[at.stage], at.parity);
+    ptx::fence_proxy_async();
+  }
+
+  /// The tensor cores work through K S, Q S (first half), T X, Q S (second half), S, P D, and the
+  /// registers between them are made ready behind the next in line.
+  __device__ __forceinline__ void walk_delta(State& state) const {
+    PackedHalf packed;
+    Tokens x;
+    Tokens o;
+    Place at;
+    wait_for(at);
+    pack_half(packed, state[0]);
+    ptx::wgmma_fence();
+    over_keys(x, packed, shared.stages[0].k.x, false);
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_pin(x);
+#pragma unroll 1
+    for (int c = 0; c < sequence.num_chunks; ++c) {
+      const int stage = at.stage;
+      const Stage& s = shared.stages[stage];
+      ptx::wgmma_fence();
+      over_keys<0, 4>(o, packed, s.q.x, false);
+      Packed written;
+      load_values(written, stage);
+      subtract(written, x, stage);
+      ptx::wgmma_fence();
+      over_tokens(x, written, s.solve.x, false);
+      over_keys<4, 8>(o, packed, s.q.x, true);
+      decay_half(state[0], 0, stage);
+      ptx::wgmma_wait<1>();
+      ptx::wgmma_pin(x);
+      Packed until;
+      pack_written(written, until, x, stage);
+      ptx::wgmma_fence();
+      if constexpr (kByChannel) {
+        into_state(state, written, s.k_until.x);
+      } else {
+        into_state(state, until, s.k.x);
       }
+      ptx::wgmma_wait<1>();
+      ptx::wgmma_pin(o);
+      scale_since(o, stage);
+      ptx::wgmma_fence();
+      over_tokens(o, written, s.scores.x, true);
+      if (c + 1 < sequence.num_chunks) {
+        at.advance();
+        wait_for(at);
+      }
+      ptx::wgmma_wait<1>();
+      pin(state);
+      pack_half(packed, state[0]);
+      ptx::wgmma_fence();
+      // Of the last chunk a product that nobody reads.
+      over_keys(x, packed, shared.stages[at.stage].k.x, false);
+      ptx::wgmma_wait<1>();
+      ptx::wgmma_pin(o);
+      release(stage);
+      write_output(o, c);
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(x);
     }
   }
 
-  __device__ __forceinline__ void advance(const Stage& s, Columns (&state)[kKeyTiles]) {
-    const Half* keys = kByChannel ? s.k_until.x : s.k.x;
-    const Half* written = kByChannel ? shared.d.x : shared.d_until.x;
+  __device__ __forceinline__ void walk_plain(State& state) const {
+    const float skip = p.d_skip != nullptr ? p.d_skip[head] : 0.0f;
+    PackedHalf packed;
+    Tokens o;
+    Place at;
+#pragma unroll 1
+    for (int c = 0; c < sequence.num_chunks; ++c) {
+      const int stage = at.stage;
+      const Stage& s = shared.stages[stage];
+      wait_for(at);
 #pragma unroll
-    for (int tile = 0; tile < kKeyTiles; ++tile) {
-      float decay[2];
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-        decay[h] = kByChannel ? s.gates[key_row(tile, h)] : s.gates[kSince * kChunk + kChunk - 1];
-#pragma unroll
-      for (int n = 0; n < kColumns; ++n) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) state[tile][n][e] *= decay[e / 2];
-      }
-    }
-#pragma unroll
-    for (int kb = 0; kb < kChunk / 16; ++kb) {
-      std::uint32_t a[kKeyTiles][4];
-#pragma unroll
-      for (int tile = 0; tile < kKeyTiles; ++tile)
-        load_a_trans<KeyColumns>(a[tile], keys, 16 * (warp + 8 * tile), 16 * kb);
-#pragma unroll
-      for (int n = 0; n < kColumns / 2; ++n) {
-        std::uint32_t b[4];
-        load_b_trans<Slice>(b, written, 16 * kb, 16 * n);
-#pragma unroll
-        for (int tile = 0; tile < kKeyTiles; ++tile) {
-          multiply(state[tile][2 * n], a[tile], b[0], b[1]);
-          multiply(state[tile][2 * n + 1], a[tile], b[2], b[3]);
+      for (int half = 0; half < kHalves; ++half) {
+        if (half > 0) {
+          ptx::wgmma_wait<0>();
+          ptx::wgmma_pin(o);
         }
+        pack_half(packed, state[half]);
+        decay_half(state[half], half, stage);
+        ptx::wgmma_fence();
+        over_keys(o, packed, s.q.x + 2 * half * kTile, half > 0);
       }
+      Packed values;
+      Packed until;
+      load_values(values, stage);
+      scale_values(until, values, stage);
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(o);
+      scale_since(o, stage);
+      ptx::mbarrier_wait(shared.scored[stage], at.parity);
+      ptx::wgmma_fence();
+      into_state(state, until, s.k.x);
+      over_tokens(o, values, s.scores.x, true);
+      ptx::wgmma_wait<0>();
+      pin(state);
+      ptx::wgmma_pin(o);
+      add_skip(o, values, skip);
+      release(stage);
+      write_output(o, c);
+      at.advance();
     }
+  }
+
+  __device__ void consume() const {
+    State state;
+    each_of_state([&](int half, int i, const float* at, bool inside) {
+      state[half][i] = inside ? *at : 0.0f;
+    });
+    if constexpr (kDelta) {
+      walk_delta(state);
+    } else {
+      walk_plain(state);
+    }
+    each_of_state([&](int half, int i, float* to, bool inside) {
+      if (inside) *to = state[half][i];
+    });
   }
 
   __device__ void run() {
-    fetch(shared.stages[0], sequence.first_chunk);
-    ptx::cp_async_commit();
-    Columns state[kKeyTiles];
-    each_of_state([&](int tile, int n, int e, const float* at, bool inside) {
-      state[tile][n][e] = inside ? *at : 0.0f;
-    });
-    share_state(state);
-#pragma unroll 1
-    for (int c = 0; c < sequence.num_chunks; ++c) {
-      const int index = sequence.first_chunk + c;
-      ptx::cp_async_wait<0>();
-      // This chunk's tiles and the state are there, and nobody reads the other stage any more.
-      __syncthreads();
-      if (c + 1 < sequence.num_chunks) fetch(shared.stages[(c + 1) % 2], index + 1);
-      ptx::cp_async_commit();
-      const Stage& s = shared.stages[c % 2];
-      Columns o{};
-      if (warp >= 4) {
-        read_state(s, o);
-      } else if constexpr (kDelta) {
-        solve(s);
-      } else {
-        score(s);
+    const int all = static_cast<int>(threadIdx.x);
+    if (all == 0) {
+      for (int stage = 0; stage < kStages; ++stage) {
+        ptx::mbarrier_init(shared.full[stage], kGroupThreads);
+        ptx::mbarrier_init(shared.scored[stage], kGroupThreads);
+        ptx::mbarrier_init(shared.empty[stage], 4 * Groups);
       }
-      __syncthreads();
-      if (warp >= 4) finish_output(s, o, index);
-      advance(s, state);
-      share_state(state);
+      ptx::mbarrier_init_fence();
     }
-    each_of_state([&](int tile, int n, int e, float* at, bool inside) {
-      if (inside) *at = state[tile][n][e];
-    });
+    if constexpr (kDelta) {
+      // T and P come without their upper blocks, which nobody overwrites.
+      for (int stage = 0; stage < kStages; ++stage) {
+        for (int i = all; i < kTile / 8; i += kThreads) {
+          reinterpret_cast<uint4*>(shared.stages[stage].solve.x)[i] = make_uint4(0, 0, 0, 0);
+          reinterpret_cast<uint4*>(shared.stages[stage].scores.x)[i] = make_uint4(0, 0, 0, 0);
+        }
+      }
+    }
+    __syncthreads();
+    if (all < kGroupThreads) {
+      if constexpr (Groups == 2) ptx::registers_give<kDelta ? 72 : 96>();
+      produce();
+    } else {
+      if constexpr (Groups == 2) ptx::registers_take<kDelta ? 216 : 208>();
+      consume();
+    }
   }
 };
 
 /// Grid: sequences, value heads, slices, the last running fastest.
-template <Form kForm, int KeyColumns, int Slice>
-__global__ void __launch_bounds__(Scan<kForm, KeyColumns, Slice>::kThreads)
+template <Form kForm, int KeyColumns, int Groups>
+__global__ void __launch_bounds__(Scan<kForm, KeyColumns, Groups>::kThreads, 1)
     scan_kernel(const __grid_constant__ PromptParams params) {
-  using Kernel = Scan<kForm, KeyColumns, Slice>;
-  Kernel(params, *reinterpret_cast<typename Kernel::Shared*>(ptx::dynamic_shared<128>())).run();
+  using Kernel = Scan<kForm, KeyColumns, Groups>;
+  Kernel(params, *reinterpret_cast<typename Kernel::Shared*>(ptx::dynamic_shared<1024>())).run();
 }
 
 }  // namespace attune::kernels::linear::sm90

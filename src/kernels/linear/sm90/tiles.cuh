@@ -108,16 +108,4 @@ __device__ __forceinline__ void fetch_rows(Half* tile, const Half* from, std::in
   }
 }
 
-/// The blocks on and below the diagonal of a dense [kChunk, kChunk] matrix.
-template <int Threads>
-__device__ __forceinline__ void fetch_lower(Half* tile, const Half* from, int thread) {
-#pragma unroll
-  for (int i = thread; i < kChunk * kChunk / 8; i += Threads) {
-    const int row = i / (kChunk / 8);
-    const int piece = i % (kChunk / 8);
-    if (piece / 2 <= row / kBlock)
-      ptx::cp_async_16(tile + piece_at<kChunk>(row, piece), from + row * kChunk + 8 * piece);
-  }
-}
-
 }  // namespace attune::kernels::linear::sm90

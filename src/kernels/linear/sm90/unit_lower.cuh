@@ -76,11 +76,17 @@ __device__ __forceinline__ void invert_diagonal(LowerShared& shared, int i) {
     float m[kBlock];
 #pragma unroll
     for (int r = 0; r < kBlock; ++r) {
-      float sum = r == column ? 1.0f : 0.0f;
+      float sums[2] = {r == column ? 1.0f : 0.0f, 0.0f};
 #pragma unroll
-      for (int k = 0; k < r; ++k) sum -= shared.a[kBlock * i + r][kBlock * i + k] * m[k];
-      m[r] = sum;
-      shared.diagonal[i][r][column] = sum;
+      for (int first = 0; first < r; first += 4) {
+        const float4 a =
+            *reinterpret_cast<const float4*>(&shared.a[kBlock * i + r][kBlock * i + first]);
+        const float four[4] = {a.x, a.y, a.z, a.w};
+#pragma unroll
+        for (int k = first; k < r && k < first + 4; ++k) sums[k % 2] -= four[k - first] * m[k];
+      }
+      m[r] = sums[0] + sums[1];
+      shared.diagonal[i][r][column] = m[r];
     }
   }
 }

@@ -1,0 +1,331 @@
+// Decays by channel (kda) in the products of a chunk (layer kernels): with G the log2 of the decay
+// summed from the chunk's begin, per channel,
+//   s_ij(x) = sum over channels of x_i k_j 2^(G_i - G_j)
+// has to be split between the operands. Halves of 32 tokens, L = G since the half's begin:
+//   rows    x_i 2^L_i                       of either half
+//   columns k_j 2^-L_j                      for rows of the same half
+//           k_j 2^(G_31 - G_j)              of the first half, for rows of the second
+// which stays finite where no channel loses more than 2^kStrong in a half. Elsewhere blocks of 16
+// tokens get factors of their own, fragment by fragment, and if even a block decays that much its
+// diagonal pairs are taken one by one.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/linear/sm90/gates.cuh"
+#include "kernels/linear/sm90/products.cuh"
+
+namespace attune::kernels::linear::sm90 {
+
+template <int KeyColumns>
+struct ChannelDecays {
+  static constexpr int kHalf = kChunk / 2;
+  /// Both factors of every pair stay finite. The safe gate allows 16 * 5 / ln 2 a block.
+  static constexpr float kStrong = 116.2f;
+  static_assert(KeyColumns == kScoreThreads, "a thread has two channels of a half");
+
+  struct Shared {
+    Half q[kChunk * KeyColumns];
+    Half k[kChunk * KeyColumns];
+    union {
+      struct {
+        Half columns[kChunk * KeyColumns];
+        Half earlier[kHalf * KeyColumns];  ///< columns of the first half for rows of the second
+      };
+      float g[kChunk][KeyColumns + 8];  ///< of strong decays; padded against bank conflicts
+    };
+    alignas(16) float half_sum[2][KeyColumns];
+  };
+
+  const PromptParams& d;
+  const Params& p;
+  Shared& shared;
+  const Chunk& chunk;
+  int head;
+  std::int64_t chunk_head;
+
+  static __device__ __forceinline__ int warp() { return static_cast<int>(threadIdx.x / 32); }
+
+  // ---- a thread's two channels and half of the tokens
+
+  static __device__ __forceinline__ int half() {
+    return static_cast<int>(threadIdx.x) / (KeyColumns / 2);
+  }
+  static __device__ __forceinline__ int channel() {
+    return static_cast<int>(threadIdx.x) % (KeyColumns / 2) * 2;
+  }
+
+  /// L of the thread's channels after each token.
+  struct Sums {
+    float2 of[kHalf];
+  };
+
+  __device__ __forceinline__ void sum_gates(Sums& sums) const {
+    const int c = channel();
+    const std::int64_t first = static_cast<std::int64_t>(head) * p.dk + c;
+    const auto* raw = static_cast<const Half*>(p.gate.data) +
+                      (chunk.first_token + half() * kHalf) * p.gate.row + first;
+    const int count = chunk.count - half() * kHalf;
+    const bool inside[2] = {c < p.dk, c + 1 < p.dk};
+    std::uint32_t loaded[kHalf];
+    if (d.wide_gate) {
+#pragma unroll
+      for (int t = 0; t < kHalf; ++t)
+        loaded[t] = inside[0] && t < count
+                        ? *reinterpret_cast<const std::uint32_t*>(raw + t * p.gate.row)
+                        : 0u;
+    } else {
+#pragma unroll
+      for (int t = 0; t < kHalf; ++t) {
+        const Half low = inside[0] && t < count ? raw[t * p.gate.row] : Half{0};
+        const Half high = inside[1] && t < count ? raw[t * p.gate.row + 1] : Half{0};
+        loaded[t] = low | static_cast<std::uint32_t>(high) << 16;
+      }
+    }
+    const float a = expf(p.a_log[head]);
+    const float bias[2] = {inside[0] ? p.dt_bias[first] : 0.0f,
+                           inside[1] ? p.dt_bias[first + 1] : 0.0f};
+    float2 sum = make_float2(0.0f, 0.0f);
+#pragma unroll
+    for (int t = 0; t < kHalf; ++t) {
+      const float x = kLog2E * channel_gate_approx(p, a, low_of(loaded[t]) + bias[0]);
+      const float y = kLog2E * channel_gate_approx(p, a, high_of(loaded[t]) + bias[1]);
+      if (inside[0] && t < count) sum.x += x;
+      if (inside[1] && t < count) sum.y += y;
+      sums.of[t] = sum;
+    }
+  }
+
+  static __device__ __forceinline__ float2 exp2_of(float2 x) {
+    return make_float2(ptx::exp2_approx(x.x), ptx::exp2_approx(x.y));
+  }
+  static __device__ __forceinline__ std::uint32_t times(float2 x, float2 y) {
+    return pack(x.x * y.x, x.y * y.y);
+  }
+
+  /// The operands above in shared memory, and for the products with the state, to memory: q and k
+  /// with their decay since the chunk's begin, k with its decay until the end.
+  __device__ __forceinline__ void decay_rows(const Sums& sums, float2 first_half,
+                                             float2 second_half) const {
+    const int c = channel();
+    const bool second = half() == 1;
+    const float2 before = second ? exp2_of(first_half) : make_float2(1.0f, 1.0f);
+    const float2 own_end = exp2_of(second ? second_half : first_half);
+    const float2 rest = second ? make_float2(1.0f, 1.0f) : exp2_of(second_half);
+    const std::int64_t first = chunk.first_token + half() * kHalf;
+#pragma unroll
+    for (int t = 0; t < kHalf; ++t) {
+      const int row = half() * kHalf + t;
+      const float2 since = exp2_of(sums.of[t]);
+      const float2 inverse = exp2_of(make_float2(-sums.of[t].x, -sums.of[t].y));
+      const std::uint32_t q = pair_at<KeyColumns>(shared.q, row, c);
+      const std::uint32_t k = pair_at<KeyColumns>(shared.k, row, c);
+      const float2 q_row = make_float2(low_of(q) * since.x, high_of(q) * since.y);
+      const float2 k_row = make_float2(low_of(k) * since.x, high_of(k) * since.y);
+      const float2 k_column = make_float2(low_of(k) * inverse.x, high_of(k) * inverse.y);
+      put_pair<KeyColumns>(shared.q, row, c, q_row.x, q_row.y);
+      put_pair<KeyColumns>(shared.k, row, c, k_row.x, k_row.y);
+      put_pair<KeyColumns>(shared.columns, row, c, k_column.x, k_column.y);
+      const float2 until = make_float2(k_column.x * own_end.x, k_column.y * own_end.y);
+      if (!second) put_pair<KeyColumns>(shared.earlier, row, c, until.x, until.y);
+      if (row >= chunk.count) continue;
+      const auto put = [&](const RowsOf& to, std::uint32_t pair) {
+        *reinterpret_cast<std::uint32_t*>(to.data + (first + t) * to.token_stride +
+                                          head * to.head_stride + c) = pair;
+      };
+      put(d.q, times(q_row, before));
+      put(d.k, times(k_row, before));
+      put(d.k_until, times(until, rest));
+    }
+  }
+
+  __device__ __forceinline__ void multiply_halves(Products& x) const {
+#pragma unroll
+    for (int ks = 0; ks < KeyColumns / 16; ++ks) {
+      std::uint32_t q[4];
+      std::uint32_t k[4];
+      load_a<KeyColumns>(q, shared.q, 16 * warp(), 16 * ks);
+      load_a<KeyColumns>(k, shared.k, 16 * warp(), 16 * ks);
+#pragma unroll
+      for (int nb = 0; nb < kBlocks; ++nb) {
+        if (nb > warp()) continue;
+        std::uint32_t b[4];
+        load_b<KeyColumns>(b, nb < 2 && warp() >= 2 ? shared.earlier : shared.columns, 16 * nb,
+                           16 * ks);
+        add_products(x, nb, q, k, b);
+      }
+    }
+  }
+
+  // ---- strong decays
+
+  /// G just before this warp's rows.
+  __device__ __forceinline__ float2 reference(int c) const {
+    return warp() == 0 ? make_float2(0.0f, 0.0f)
+                       : *reinterpret_cast<const float2*>(&shared.g[16 * warp() - 1][c]);
+  }
+
+  static __device__ __forceinline__ std::uint32_t scaled(std::uint32_t pair, float2 log_factor) {
+    return pack(low_of(pair) * ptx::exp2_approx(log_factor.x),
+                high_of(pair) * ptx::exp2_approx(log_factor.y));
+  }
+
+  [[nodiscard]] __device__ bool decays_strongly() const {
+    bool strong = false;
+    for (int c = 2 * lane_id(); c < KeyColumns; c += 64) {
+      const float2 before = reference(c);
+      const float2 after = *reinterpret_cast<const float2*>(&shared.g[16 * warp() + 15][c]);
+      strong = strong || before.x - after.x > kStrong || before.y - after.y > kStrong;
+    }
+    return __any_sync(0xffffffffu, strong ? 1 : 0) != 0;
+  }
+
+  __device__ void multiply_blocks(Products& x, bool strong) const {
+    const int g = lane_id() / 4;
+    const int j = lane_id() % 4;
+#pragma unroll 1
+    for (int ks = 0; ks < KeyColumns / 16; ++ks) {
+      std::uint32_t q[4];
+      std::uint32_t k[4];
+      load_a<KeyColumns>(q, shared.q, 16 * warp(), 16 * ks);
+      load_a<KeyColumns>(k, shared.k, 16 * warp(), 16 * ks);
+      float2 ref[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) ref[half] = reference(16 * ks + 8 * half + 2 * j);
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const float2 sum = *reinterpret_cast<const float2*>(
+            &shared.g[16 * warp() + g + 8 * (r % 2)][16 * ks + 8 * (r / 2) + 2 * j]);
+        const float2 since = make_float2(sum.x - ref[r / 2].x, sum.y - ref[r / 2].y);
+        const float2 factor = make_float2(ptx::exp2_approx(since.x), ptx::exp2_approx(since.y));
+        q[r] = pack(low_of(q[r]) * factor.x, high_of(q[r]) * factor.y);
+        k[r] = pack(low_of(k[r]) * factor.x, high_of(k[r]) * factor.y);
+      }
+#pragma unroll
+      for (int nb = 0; nb < kBlocks; ++nb) {
+        if (nb > warp() || (strong && nb == warp())) continue;
+        std::uint32_t b[4];
+        load_b<KeyColumns>(b, shared.k, 16 * nb, 16 * ks);
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+          const float2 sum = *reinterpret_cast<const float2*>(
+              &shared.g[16 * nb + g + 8 * (r / 2)][16 * ks + 8 * (r % 2) + 2 * j]);
+          b[r] = scaled(b[r], make_float2(ref[r % 2].x - sum.x, ref[r % 2].y - sum.y));
+        }
+        add_products(x, nb, q, k, b);
+      }
+    }
+  }
+
+  /// The diagonal block of a chunk whose decay inside it spans too much for two factors: every pair
+  /// with the difference of exponents, channel by channel.
+  __device__ void multiply_diagonal(Products& x) const {
+    const int g = lane_id() / 4;
+    const int j = lane_id() % 4;
+    float kk[2][4] = {};
+    float qk[2][4] = {};
+#pragma unroll 1
+    for (int c = 0; c < KeyColumns; ++c) {
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int row = 16 * warp() + g + 8 * (e / 2);
+          const int column = 16 * warp() + 8 * n + 2 * j + e % 2;
+          const float decayed =
+              widen(shared.k[element_at<KeyColumns>(column, c)]) *
+              ptx::exp2_approx(fminf(shared.g[row][c] - shared.g[column][c], 0.0f));
+          kk[n][e] += widen(shared.k[element_at<KeyColumns>(row, c)]) * decayed;
+          qk[n][e] += widen(shared.q[element_at<KeyColumns>(row, c)]) * decayed;
+        }
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kChunk / 8; ++n) {
+      if (n / 2 != warp()) continue;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        x.kk[n][e] = n % 2 == 0 ? kk[0][e] : kk[1][e];
+        x.qk[n][e] = n % 2 == 0 ? qk[0][e] : qk[1][e];
+      }
+    }
+  }
+
+  /// Rows of 16-byte pieces multiplied by decays, for the products with the state.
+  __device__ void write_decayed_rows() const {
+    constexpr int kPieces = KeyColumns / 8;
+    for (int i = static_cast<int>(threadIdx.x); i < chunk.count * kPieces; i += kScoreThreads) {
+      const int row = i / kPieces;
+      const int piece = i % kPieces;
+      const uint4 q4 = *reinterpret_cast<const uint4*>(shared.q + piece_at<KeyColumns>(row, piece));
+      const uint4 k4 = *reinterpret_cast<const uint4*>(shared.k + piece_at<KeyColumns>(row, piece));
+      const std::uint32_t q[4] = {q4.x, q4.y, q4.z, q4.w};
+      const std::uint32_t k[4] = {k4.x, k4.y, k4.z, k4.w};
+      std::uint32_t q_since[4];
+      std::uint32_t k_since[4];
+      std::uint32_t k_until[4];
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const int c = 8 * piece + 2 * r;
+        const float2 sum = *reinterpret_cast<const float2*>(&shared.g[row][c]);
+        const float2 end = *reinterpret_cast<const float2*>(&shared.g[kChunk - 1][c]);
+        q_since[r] = scaled(q[r], sum);
+        k_since[r] = scaled(k[r], sum);
+        k_until[r] = scaled(k[r], make_float2(end.x - sum.x, end.y - sum.y));
+      }
+      const std::int64_t token = chunk.first_token + row;
+      const auto put = [&](const RowsOf& to, const std::uint32_t(&x)[4]) {
+        *reinterpret_cast<uint4*>(to.data + token * to.token_stride + head * to.head_stride +
+                                  8 * piece) = make_uint4(x[0], x[1], x[2], x[3]);
+      };
+      put(d.q, q_since);
+      put(d.k, k_since);
+      put(d.k_until, k_until);
+    }
+  }
+
+  // ---- all
+
+  /// Every warp looks at all channels.
+  [[nodiscard]] __device__ __forceinline__ bool any_half_decays_strongly() const {
+    float least = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float4 x = *reinterpret_cast<const float4*>(&shared.half_sum[i][4 * lane_id()]);
+      least = fminf(least, fminf(fminf(x.x, x.y), fminf(x.z, x.w)));
+    }
+    return __any_sync(0xffffffffu, least < -kStrong ? 1 : 0) != 0;
+  }
+
+  /// The chunk's products, q and k being in shared memory; every thread of the block.
+  __device__ __forceinline__ void multiply(Products& x) {
+    Sums sums;
+    sum_gates(sums);
+    const int c = channel();
+    *reinterpret_cast<float2*>(&shared.half_sum[half()][c]) = sums.of[kHalf - 1];
+    __syncthreads();
+    const float2 first = *reinterpret_cast<const float2*>(&shared.half_sum[0][c]);
+    const float2 second = *reinterpret_cast<const float2*>(&shared.half_sum[1][c]);
+    if (half() == 1)
+      *reinterpret_cast<float2*>(d.end_decay + chunk_head * KeyColumns + c) =
+          exp2_of(make_float2(first.x + second.x, first.y + second.y));
+    if (!any_half_decays_strongly()) {
+      decay_rows(sums, first, second);
+      __syncthreads();
+      multiply_halves(x);
+      return;
+    }
+    const float2 before = half() == 1 ? first : make_float2(0.0f, 0.0f);
+#pragma unroll
+    for (int t = 0; t < kHalf; ++t)
+      *reinterpret_cast<float2*>(&shared.g[half() * kHalf + t][c]) =
+          make_float2(sums.of[t].x + before.x, sums.of[t].y + before.y);
+    __syncthreads();
+    const bool strong = decays_strongly();
+    multiply_blocks(x, strong);
+    if (strong) multiply_diagonal(x);
+    write_decayed_rows();
+  }
+};
+
+}  // namespace attune::kernels::linear::sm90
