@@ -4,8 +4,8 @@
 // A request's rows (query token, head) form blocks; `lanes` neighbouring blocks are a strip, which
 // a group of as many thread blocks works on side by side, so that they read the same keys at the
 // same time. Strips are dealt to groups one after another, each group getting the same cost; where
-// a group is full a strip is cut, its parts meet in the workspace, and a second launch joins them
-// in order.
+// a group is full a strip is cut, and its parts meet in the workspace. Two parts may be joined by
+// the group that comes second; what is left is joined by a second launch, in order.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,15 @@ struct LatentItem {
   std::int32_t tile_end = 0;
   std::int32_t place = -1;      ///< where the part is kept; -1 = this is the whole strip
   std::int32_t first_page = 0;  ///< kv_indices[entry_begin + tile_begin], where a page is a tile
-  std::int32_t reserved[2] = {0, 0};
+  /// Of the two parts that share a place, whichever is done first leaves its rows there and the
+  /// other joins them: the number of their counters (one a lane). -1 = no such strip.
+  std::int32_t meeting = -1;
+  std::int32_t reserved = 0;
 };
 static_assert(sizeof(LatentItem) == 48, "three vector loads");
 
-/// A strip that was cut: its parts are at places first_place … first_place + parts - 1.
+/// A strip to be joined by the second launch: its parts are at places first_place … first_place +
+/// parts - 1.
 struct LatentMerge {
   std::int32_t q_token = 0;
   std::int32_t qo_len = 0;
@@ -44,7 +48,8 @@ static_assert(sizeof(LatentMerge) == 32, "two vector loads");
 struct LatentWork {
   std::int32_t num_items = 0;
   std::int32_t num_merges = 0;
-  std::int32_t reserved[2] = {0, 0};
+  std::int32_t most_parts = 0;  ///< of a merge
+  std::int32_t reserved = 0;
 };
 
 }  // namespace attune::attention

@@ -1,6 +1,7 @@
 #include "plan/latent_work.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "base/math.hpp"
 
@@ -138,6 +139,8 @@ void list_latent_work(const BatchView& batch, const LatentRules& rules, const La
   list.items.clear();
   list.merges.clear();
   list.places = 0;
+  list.meetings = 0;
+  list.most_parts = 0;
   const std::int32_t groups = latent_groups(rules, shape);
   list.group_begin.assign(static_cast<std::size_t>(groups) + 1, 0);
   Dealer dealer(rules, find_budget(batch, rules, shape, groups));
@@ -163,13 +166,23 @@ void list_latent_work(const BatchView& batch, const LatentRules& rules, const La
           list.items.push_back(item);
           ++list.group_begin[static_cast<std::size_t>(group) + 1];
         });
-        if (list.places > first_place)
+        const std::int32_t parts = list.places - first_place;
+        if (parts == 2 && rules.meetings) {
+          for (LatentItem& part : std::span(list.items).last(2)) {
+            part.place = first_place;
+            part.meeting = list.meetings;
+          }
+          list.places = first_place + 1;
+          ++list.meetings;
+        } else if (parts > 0) {
+          list.most_parts = std::max(list.most_parts, parts);
           list.merges.push_back({.q_token = item.q_token,
                                  .qo_len = item.qo_len,
                                  .first_block = first_block,
                                  .num_blocks = num_blocks,
                                  .first_place = first_place,
-                                 .parts = list.places - first_place});
+                                 .parts = parts});
+        }
       });
   for (std::size_t g = 1; g < list.group_begin.size(); ++g)
     list.group_begin[g] += list.group_begin[g - 1];
@@ -182,6 +195,7 @@ LatentLimits latent_limits(const LatentRules& rules, std::int64_t max_qo_tokens)
   const std::int64_t blocks = max_qo_tokens * base::ceil_div(rules.num_heads, rules.rows);
   return {.items = blocks + workers,
           .merges = std::min(workers, blocks),
+          .counters = std::min(workers, blocks * kMaxLanes),
           .part_blocks = workers + std::min(workers, blocks * kMaxLanes)};
 }
 

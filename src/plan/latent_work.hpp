@@ -23,6 +23,7 @@ struct LatentShape {
 struct LatentRules {
   std::int32_t num_heads = 1;
   bool causal = true;
+  bool meetings = false;         ///< two parts of a strip are joined by the group that is second
   std::int32_t rows = 64;        ///< of a block
   std::int32_t tile = 64;        ///< keys
   std::int32_t workers = 1;      ///< thread blocks that run at once
@@ -45,8 +46,10 @@ inline constexpr std::int32_t kMaxLanes = 4;
 struct LatentList {
   std::vector<attention::LatentItem> items;    ///< group after group
   std::vector<std::int32_t> group_begin;       ///< [groups + 1]
-  std::vector<attention::LatentMerge> merges;  ///< cut strips
+  std::vector<attention::LatentMerge> merges;  ///< cut strips, without those of meetings
   std::int32_t places = 0;                     ///< parts to keep, of `lanes` blocks each
+  std::int32_t meetings = 0;                   ///< counters, `lanes` each
+  std::int32_t most_parts = 0;                 ///< of a merge
 };
 
 void list_latent_work(const BatchView& batch, const LatentRules& rules, const LatentShape& shape,
@@ -57,6 +60,7 @@ void list_latent_work(const BatchView& batch, const LatentRules& rules, const La
 struct LatentLimits {
   std::int64_t items = 0;
   std::int64_t merges = 0;
+  std::int64_t counters = 0;     ///< meetings times lanes
   std::int64_t part_blocks = 0;  ///< places times lanes
 };
 [[nodiscard]] LatentLimits latent_limits(const LatentRules& rules, std::int64_t max_qo_tokens);

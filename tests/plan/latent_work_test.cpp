@@ -69,7 +69,9 @@ std::vector<LatentRules> rules() {
   for (std::int32_t heads : {16, 20, 64, 96, 128})
     for (std::int32_t workers : {1, 2, 7, 132})
       for (bool causal : {false, true})
-        all.push_back({.num_heads = heads, .causal = causal, .workers = workers});
+        for (bool meetings : {false, true})
+          all.push_back(
+              {.num_heads = heads, .causal = causal, .meetings = meetings, .workers = workers});
   return all;
 }
 
@@ -144,7 +146,8 @@ TEST(LatentWork, PartsOfCutStripsMeetInPlacesOfTheirOwn) {
       list_latent_work(batch.view, r, shape, list);
       std::vector<int> uses(static_cast<std::size_t>(list.places), 0);
       for (const LatentMerge& merge : list.merges) {
-        EXPECT_GT(merge.parts, 1);
+        EXPECT_GT(merge.parts, r.meetings ? 2 : 1);
+        EXPECT_LE(merge.parts, list.most_parts);
         std::int32_t found = 0;
         for (const LatentItem& item : list.items)
           if (item.q_token == merge.q_token && item.first_block == merge.first_block &&
@@ -155,11 +158,23 @@ TEST(LatentWork, PartsOfCutStripsMeetInPlacesOfTheirOwn) {
           }
         EXPECT_EQ(found, merge.parts);
       }
+      std::vector<std::vector<LatentItem>> meetings(static_cast<std::size_t>(list.meetings));
+      for (const LatentItem& item : list.items)
+        if (item.meeting >= 0) meetings[static_cast<std::size_t>(item.meeting)].push_back(item);
+      for (const auto& parts : meetings) {
+        ASSERT_EQ(parts.size(), 2u);
+        EXPECT_EQ(parts[0].place, parts[1].place);
+        EXPECT_EQ(parts[0].q_token, parts[1].q_token);
+        EXPECT_EQ(parts[0].first_block, parts[1].first_block);
+        EXPECT_EQ(parts[0].tile_end, parts[1].tile_begin);
+        ++uses[static_cast<std::size_t>(parts[0].place)];
+      }
       for (int n : uses) EXPECT_EQ(n, 1);
       const LatentLimits limits = latent_limits(r, batch.view.num_qo_tokens());
       EXPECT_LE(static_cast<std::int64_t>(list.items.size()), limits.items);
       EXPECT_LE(static_cast<std::int64_t>(list.merges.size()), limits.merges);
       EXPECT_LE(std::int64_t{list.places} * shape.lanes, limits.part_blocks);
+      EXPECT_LE(std::int64_t{list.meetings} * shape.lanes, limits.counters);
     }
   }
 }

@@ -37,9 +37,10 @@ struct Params {
   const attention::LatentItem* items = nullptr;
   const attention::LatentMerge* merges = nullptr;  ///< [work->num_merges]
   const std::int32_t* kv_indices = nullptr;
+  std::int32_t* arrivals = nullptr;  ///< [meetings * lanes], zero between launches
 
   /// Unnormalised outputs and (maximum in base 2, sum) of cut strips; place p of lane l is block
-  /// p * lanes + l.
+  /// p * lanes + l. The outputs of a meeting lie there as the two kernels' registers hold them.
   float* partial_o = nullptr;        ///< [places * lanes, block_rows, 512]
   float* partial_maximum = nullptr;  ///< [places * lanes, block_rows]
   float* partial_sum = nullptr;
@@ -56,6 +57,9 @@ struct Params {
   float scale_log2 = 0;  ///< of a raw product, positive
   float v_scale = 1;
 };
+
+/// Most blocks that share the joining of a row.
+inline constexpr int kMergeSlices = 4;
 
 /// Thread blocks of a launch.
 struct Grid {

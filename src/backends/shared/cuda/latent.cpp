@@ -1,5 +1,6 @@
 #include "backends/shared/cuda/latent.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -33,7 +34,7 @@ using device::cuda::native;
 using device::cuda::status_of;
 
 /// Thread blocks of the merge kernel a multiprocessor holds.
-constexpr int kMergeBlocksPerSm = 14;
+constexpr int kMergeBlocksPerSm = 12;
 
 struct Setup {
   std::function<Status(const mla::Grid&, const mla::Params&, cudaStream_t)> launch;
@@ -51,6 +52,7 @@ struct Parts {
   std::int32_t* group_begin = nullptr;
   attention::LatentItem* items = nullptr;
   attention::LatentMerge* merges = nullptr;
+  std::int32_t* arrivals = nullptr;
   std::int32_t* kv_indices = nullptr;
 };
 
@@ -65,6 +67,7 @@ Parts lay_out(plan::WorkspaceCutter& cut, const plan::LatentRules& rules,
   parts.group_begin = cut.take<std::int32_t>(rules.workers + 1);
   parts.items = cut.take<attention::LatentItem>(limits.items);
   parts.merges = cut.take<attention::LatentMerge>(limits.merges);
+  parts.arrivals = cut.take<std::int32_t>(limits.counters);
   parts.kv_indices = cut.take<std::int32_t>(kv_entries);
   return parts;
 }
@@ -122,9 +125,11 @@ Status LatentBackend::fill(LatentPlan& plan, const BatchView& batch, Stream stre
   const auto num_items = static_cast<std::int64_t>(list.items.size());
   const auto num_merges = static_cast<std::int64_t>(list.merges.size());
   const std::int64_t part_blocks = std::int64_t{list.places} * plan.shape.lanes;
+  const std::int64_t counters = std::int64_t{list.meetings} * plan.shape.lanes;
   const auto num_entries = static_cast<std::int64_t>(batch.kv_indices.size());
   if (num_items > plan.limits.items || num_merges > plan.limits.merges ||
-      part_blocks > plan.limits.part_blocks || num_entries > plan.max_entries)
+      part_blocks > plan.limits.part_blocks || counters > plan.limits.counters ||
+      num_entries > plan.max_entries)
     return invalid_argument(base::join("the plan's workspace holds ", plan.limits.items, " items, ",
                                        plan.limits.part_blocks, " parts and ", plan.max_entries,
                                        " page ids, the batch needs ", num_items, ", ", part_blocks,
@@ -138,7 +143,8 @@ Status LatentBackend::fill(LatentPlan& plan, const BatchView& batch, Stream stre
     if (bytes > 0) std::memcpy(plan.image.data() + offset(part), from, bytes);
   };
   const attention::LatentWork work{.num_items = static_cast<std::int32_t>(num_items),
-                                   .num_merges = static_cast<std::int32_t>(num_merges)};
+                                   .num_merges = static_cast<std::int32_t>(num_merges),
+                                   .most_parts = list.most_parts};
   put(plan.parts.work, &work, sizeof(work));
   put(plan.parts.group_begin, list.group_begin.data(),
       list.group_begin.size() * sizeof(std::int32_t));
@@ -251,6 +257,7 @@ Status LatentBackend::run(const Plan& plan, const LayerCall& call, Stream stream
   p.group_begin = mine.parts.group_begin;
   p.items = mine.parts.items;
   p.merges = mine.parts.merges;
+  p.arrivals = mine.parts.arrivals;
   p.kv_indices = mine.parts.kv_indices;
   p.partial_o = mine.parts.partial_o;
   p.partial_maximum = mine.parts.partial_maximum;
@@ -266,9 +273,13 @@ Status LatentBackend::run(const Plan& plan, const LayerCall& call, Stream stream
   p.scale_log2 =
       spec.sm_scale * call.q_scale * call.k_scale * static_cast<float>(attention::kLog2E);
   p.v_scale = call.v_scale;
-  return setup_.launch({.blocks = plan::latent_groups(setup_.rules, mine.shape) * mine.shape.lanes,
-                        .merge_blocks = setup_.merge_blocks},
-                       p, native(stream));
+  // No more than there can be to join, whatever a refresh brings.
+  const std::int64_t most_joined =
+      mine.limits.merges * p.lanes * p.heads_per_block * p.tokens_per_block * mla::kMergeSlices;
+  return setup_.launch(
+      {.blocks = plan::latent_groups(setup_.rules, mine.shape) * mine.shape.lanes,
+       .merge_blocks = static_cast<int>(std::min<std::int64_t>(setup_.merge_blocks, most_joined))},
+      p, native(stream));
 }
 
 /// The card, current, or why not.
@@ -282,9 +293,11 @@ Result<device::cuda::CardFacts> enter_card(const BackendContext& context) {
   return card;
 }
 
-plan::LatentRules rules_of(const AttentionSpec& spec, int rows, int tile, int workers) {
+plan::LatentRules rules_of(const AttentionSpec& spec, int rows, int tile, int workers,
+                           bool meetings) {
   return {.num_heads = spec.num_qo_heads,
           .causal = spec.causal,
+          .meetings = meetings,
           .rows = rows,
           .tile = tile,
           .workers = workers};
@@ -309,13 +322,14 @@ Result<std::unique_ptr<Backend>> make_hopper_latent(const BackendContext& contex
   if (Status s = mla::sm90::prepare(instance); !s.ok()) return s;
   const auto encoder = kernels::tensor_map::encoder();
   if (!encoder.ok()) return encoder.status();
-  Setup setup{.launch =
-                  [instance, encode = *encoder](const mla::Grid& grid, const mla::Params& params,
-                                                cudaStream_t stream) {
-                    return mla::sm90::launch(instance, encode, grid, params, stream);
-                  },
-              .rules = rules_of(context.spec, mla::sm90::kRows, mla::sm90::kKeys, card->num_sms),
-              .merge_blocks = kMergeBlocksPerSm * card->num_sms};
+  Setup setup{
+      .launch =
+          [instance, encode = *encoder](const mla::Grid& grid, const mla::Params& params,
+                                        cudaStream_t stream) {
+            return mla::sm90::launch(instance, encode, grid, params, stream);
+          },
+      .rules = rules_of(context.spec, mla::sm90::kRows, mla::sm90::kKeys, card->num_sms, true),
+      .merge_blocks = kMergeBlocksPerSm * card->num_sms};
   return std::unique_ptr<Backend>(
       std::make_unique<LatentBackend>(context, descriptor, std::move(setup)));
 }
@@ -338,7 +352,7 @@ Result<std::unique_ptr<Backend>> make_gather_latent(const BackendContext& contex
                     return mla::sm80::launch(instance, grid, params, overlap, stream);
                   },
               .rules = rules_of(context.spec, instance.rows, mla::sm80::kKeys,
-                                card->num_sms * *blocks_per_sm),
+                                card->num_sms * *blocks_per_sm, false),
               .merge_blocks = kMergeBlocksPerSm * card->num_sms};
   return std::unique_ptr<Backend>(
       std::make_unique<LatentBackend>(context, descriptor, std::move(setup)));

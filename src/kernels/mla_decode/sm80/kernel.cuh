@@ -273,7 +273,8 @@ __device__ __forceinline__ void write_rows(const Shared<Element, Rows>& shared,
 }
 
 template <class Element, int Rows>
-__global__ void __launch_bounds__(kThreads, Rows == kFewRows ? 2 : 1) mla_gather(const __grid_constant__ Params params) {
+__global__ void __launch_bounds__(kThreads, Rows == kFewRows ? 2 : 1)
+    mla_gather(const __grid_constant__ Params params) {
   auto& shared = *reinterpret_cast<Shared<Element, Rows>*>(ptx::dynamic_shared<128>());
   constexpr int kThreadsPerRow = kThreads / Rows;
   ptx::dependency_release();

@@ -1,4 +1,5 @@
-// Joins the parts of cut strips, in order: a thread block a row, a warp 128 of its columns.
+// Joins the parts of cut strips, in order. A warp takes 128 columns of a row; where parts are many,
+// the four warps of a block take the same columns and share the parts.
 #include "kernels/mla_decode/sm80/launch.hpp"
 
 #include <cuda_bf16.h>
@@ -14,86 +15,152 @@ namespace attune::kernels::mla_decode::sm80 {
 namespace {
 
 constexpr int kMergeThreads = 128;
-constexpr int kAtOnce = 8;  ///< parts under way
+constexpr int kMergeWarps = kMergeThreads / 32;
+constexpr int kColumnsOfWarp = 4 * 32;
+constexpr int kSlices = kDimVo / kColumnsOfWarp;  ///< of a row
+constexpr int kAtOnce = 8;                        ///< parts a warp has under way
+static_assert(kSlices == kMergeWarps && kSlices == kMergeSlices);
 
-template <class Element>
-__device__ __forceinline__ void merge_row(const Params& params, const attention::LatentMerge& merge,
-                                          int lane_of_group, int row) {
-  const RowPlace place = place_of(params, merge.first_block + lane_of_group, row, merge.qo_len);
-  if (!place.exists) return;
-  const std::int64_t first =
-      (std::int64_t{merge.first_place} * params.lanes + lane_of_group) * params.block_rows + row;
-  const std::int64_t step = std::int64_t{params.lanes} * params.block_rows;
-
-  // Every warp for itself: a lane knows the states of one part in 32.
+struct Joined {
+  float4 o{0.0f, 0.0f, 0.0f, 0.0f};
   float maximum = -INFINITY;
-  for (int part = lane(); part < merge.parts; part += 32)
-    maximum = fmaxf(maximum, params.partial_maximum[first + part * step]);
+  float sum = 0.0f;  ///< the same in all lanes
+};
+
+struct Shared {
+  float4 parts[kAtOnce][kMergeThreads];
+  float4 o[kMergeWarps][32];
+  float maximum[kMergeWarps];
+  float sum[kMergeWarps];
+};
+
+__device__ __forceinline__ void add(float4& o, float weight, const float4& value) {
+  o.x = fmaf(weight, value.x, o.x);
+  o.y = fmaf(weight, value.y, o.y);
+  o.z = fmaf(weight, value.z, o.z);
+  o.w = fmaf(weight, value.w, o.w);
+}
+
+/// Parts begin, begin + step … of a row whose first part is row `first` of the places, which lie
+/// `stride` rows apart.
+__device__ __forceinline__ Joined join_parts(Shared& shared, const Params& params,
+                                             std::int64_t first, std::int64_t stride, int begin,
+                                             int step, int parts, int column) {
+  Joined joined;
+  float4* const mine = &shared.parts[0][threadIdx.x];
+  const auto start = [&](int from) {
+  // Through shared memory, a thread's own places: copies that nobody waits for until all are
+  // under way, which ptxas does not grant to loads.
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int part = from + i * step;
+      ptx::cp_async_16(mine + i * kMergeThreads,
+                       params.partial_o + (first + part * stride) * kDimVo + column, part < parts);
+    }
+    ptx::cp_async_commit();
+  };
+  start(begin);
+  for (int part = begin + lane() * step; part < parts; part += 32 * step)
+    joined.maximum = fmaxf(joined.maximum, params.partial_maximum[first + part * stride]);
 #pragma unroll
   for (int mask = 16; mask > 0; mask /= 2)
-    maximum = fmaxf(maximum, __shfl_xor_sync(kAllLanes, maximum, mask));
-  const float offset = finite(maximum);
-  const int column = 4 * static_cast<int>(threadIdx.x);
-  auto* places = reinterpret_cast<float4*>(ptx::dynamic_shared<128>()) + threadIdx.x;
-  float sum = 0.0f;
-  float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  for (int block = 0; block < merge.parts; block += 32) {
-    const int mine = block + lane();
+    joined.maximum = fmaxf(joined.maximum, __shfl_xor_sync(kAllLanes, joined.maximum, mask));
+  for (int from = begin; from < parts; from += kAtOnce * step) {
+    const int part = from + lane() * step;
     float weight = 0.0f;
-    if (mine < merge.parts) {
-      weight = ptx::exp2_approx(params.partial_maximum[first + mine * step] - offset);
-      sum += weight * params.partial_sum[first + mine * step];
+    if (lane() < kAtOnce && part < parts) {
+      weight =
+          ptx::exp2_approx(params.partial_maximum[first + part * stride] - finite(joined.maximum));
+      joined.sum += weight * params.partial_sum[first + part * stride];
     }
-    for (int begin = 0; begin < min(32, merge.parts - block); begin += kAtOnce) {
-      // Through shared memory, a thread's own places: copies that nobody waits for until all are
-      // under way, which ptxas does not grant to loads.
+    ptx::cp_async_wait<0>();
+    float4 values[kAtOnce];
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int part = block + begin + i;
-        ptx::cp_async_16(places + i * kMergeThreads,
-                         params.partial_o + (first + part * step) * kDimVo + column,
-                         part < merge.parts);
-      }
-      ptx::cp_async_commit();
-      ptx::cp_async_wait<0>();
+    for (int i = 0; i < kAtOnce; ++i) values[i] = mine[i * kMergeThreads];
+    if (from + kAtOnce * step < parts) start(from + kAtOnce * step);
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const float w = __shfl_sync(kAllLanes, weight, begin + i);
-        const float4 value = places[i * kMergeThreads];
-        o.x = fmaf(w, value.x, o.x);
-        o.y = fmaf(w, value.y, o.y);
-        o.z = fmaf(w, value.z, o.z);
-        o.w = fmaf(w, value.w, o.w);
-      }
-    }
+    for (int i = 0; i < kAtOnce; ++i) add(joined.o, __shfl_sync(kAllLanes, weight, i), values[i]);
   }
 #pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(kAllLanes, sum, mask);
-  const bool empty = maximum == -INFINITY;
-  const float inverse = empty ? 0.0f : params.v_scale / sum;
-  const std::int64_t token = merge.q_token + place.token;
+  for (int mask = 16; mask > 0; mask /= 2)
+    joined.sum += __shfl_xor_sync(kAllLanes, joined.sum, mask);
+  return joined;
+}
+
+/// What the block's warps have of the same columns; to the first warp.
+__device__ __forceinline__ void join_warps(Shared& shared, Joined& joined) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  __syncthreads();  // what the row before left has been read
+  shared.o[warp][lane()] = joined.o;
+  if (lane() == 0) {
+    shared.maximum[warp] = joined.maximum;
+    shared.sum[warp] = joined.sum;
+  }
+  __syncthreads();
+  if (warp > 0) return;
+  joined = {};
+#pragma unroll
+  for (int w = 0; w < kMergeWarps; ++w) joined.maximum = fmaxf(joined.maximum, shared.maximum[w]);
+#pragma unroll
+  for (int w = 0; w < kMergeWarps; ++w) {
+    const float weight = ptx::exp2_approx(shared.maximum[w] - finite(joined.maximum));
+    joined.sum = fmaf(weight, shared.sum[w], joined.sum);
+    add(joined.o, weight, shared.o[w][lane()]);
+  }
+}
+
+template <class Element>
+__device__ __forceinline__ void write_row(const Params& params, const Joined& joined,
+                                          std::int64_t token, int head, int column) {
+  const bool empty = joined.maximum == -INFINITY;
+  const float inverse = empty ? 0.0f : params.v_scale / joined.sum;
   auto* out = static_cast<Element*>(params.o) + token * params.o_token_stride +
-              place.head * params.o_head_stride + column;
+              head * params.o_head_stride + column;
   *reinterpret_cast<uint2*>(out) =
-      make_uint2(ptx::pack_pair<Element>(o.x * inverse, o.y * inverse),
-                 ptx::pack_pair<Element>(o.z * inverse, o.w * inverse));
-  if (params.lse != nullptr && threadIdx.x == 0)
-    params.lse[token * params.lse_token_stride + place.head * params.lse_head_stride] =
-        empty ? -INFINITY : (maximum + log2f(sum)) * kLn2;
+      make_uint2(ptx::pack_pair<Element>(joined.o.x * inverse, joined.o.y * inverse),
+                 ptx::pack_pair<Element>(joined.o.z * inverse, joined.o.w * inverse));
+  if (params.lse != nullptr && column == 0)
+    params.lse[token * params.lse_token_stride + head * params.lse_head_stride] =
+        empty ? -INFINITY : (joined.maximum + log2f(joined.sum)) * kLn2;
 }
 
 template <class Element>
 __global__ void __launch_bounds__(kMergeThreads) mla_merge(const __grid_constant__ Params params) {
+  auto& shared = *reinterpret_cast<Shared*>(ptx::dynamic_shared<128>());
   ptx::dependency_release();
-  ptx::dependency_wait();
+  // The lists are older than the kernel in front.
+  const attention::LatentWork work = *params.work;
+  const bool share = work.most_parts > kAtOnce;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
   const int rows = params.heads_per_block * params.tokens_per_block;
-  const int total = params.work->num_merges * params.lanes * rows;
+  const int of_merge = rows * params.lanes * (share ? kSlices : 1);
+  const int total = work.num_merges * of_merge;
+  bool waited = false;
   for (int i = static_cast<int>(blockIdx.x); i < total; i += static_cast<int>(gridDim.x)) {
-    const int strip_lane = i / rows;
-    const int merge = strip_lane / params.lanes;
-    merge_row<Element>(params, params.merges[merge], strip_lane - merge * params.lanes,
-                       i - strip_lane * rows);
+    const attention::LatentMerge merge = params.merges[i / of_merge];
+    const int in_merge = i % of_merge;
+    const int slice = share ? in_merge % kSlices : warp;
+    const int lane_row = share ? in_merge / kSlices : in_merge;
+    const int lane_of_group = lane_row / rows;
+    const int row = lane_row - lane_of_group * rows;
+    const RowPlace place = place_of(params, merge.first_block + lane_of_group, row, merge.qo_len);
+    if (!waited) ptx::dependency_wait();
+    waited = true;
+    if (!place.exists) continue;
+    const std::int64_t first =
+        (std::int64_t{merge.first_place} * params.lanes + lane_of_group) * params.block_rows + row;
+    const int column = slice * kColumnsOfWarp + 4 * lane();
+    Joined joined =
+        join_parts(shared, params, first, std::int64_t{params.lanes} * params.block_rows,
+                   share ? warp : 0, share ? kMergeWarps : 1, merge.parts, column);
+    if (share) {
+      join_warps(shared, joined);
+      if (warp > 0) continue;
+    }
+    write_row<Element>(params, joined, merge.q_token + place.token, place.head, column);
   }
+  // Whoever comes next must find the kernel in front done, too.
+  if (!waited) ptx::dependency_wait();
 }
 
 }  // namespace
@@ -106,7 +173,7 @@ cudaError_t start_merge(DType dtype, int blocks, const Params& params, bool over
                                               : ptx::kernel_handle(&mla_merge<__nv_bfloat16>),
                 .blocks = blocks,
                 .threads = kMergeThreads,
-                .shared_bytes = kAtOnce * kMergeThreads * static_cast<int>(sizeof(float4))},
+                .shared_bytes = static_cast<int>(sizeof(Shared))},
                arguments, overlap, stream);
 }
 

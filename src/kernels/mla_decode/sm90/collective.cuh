@@ -265,4 +265,36 @@ __device__ __forceinline__ void write_partial(const Output& o, const Params& par
   }
 }
 
+/// A part for a meeting: every thread's registers, for the same thread of the other block.
+__device__ __forceinline__ void leave_part(const Output& o, float* place) {
+  auto* to = reinterpret_cast<float4*>(place) + threadIdx.x;
+#pragma unroll
+  for (int i = 0; i < kDimVo / 16; ++i)
+    to[i * kConsumers] = make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]);
+}
+
+/// Adds the other part to this one. Both products are rounded before the sum, so that it does not
+/// matter which part came first.
+__device__ __forceinline__ void add_part(Output& o, const float* place, bool exists,
+                                         const float (&own)[2], const float (&other)[2]) {
+  const auto* from = reinterpret_cast<const float4*>(place) + threadIdx.x;
+  constexpr int kAtOnce = 8;
+#pragma unroll
+  for (int begin = 0; begin < kDimVo / 16; begin += kAtOnce) {
+    float4 part[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      part[i] = exists ? __ldcg(from + (begin + i) * kConsumers) : make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const float values[4] = {part[i].x, part[i].y, part[i].z, part[i].w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float& x = o[4 * (begin + i) + e];
+        x = __fadd_rn(__fmul_rn(x, own[e / 2]), __fmul_rn(values[e], other[e / 2]));
+      }
+    }
+  }
+}
+
 }  // namespace attune::kernels::mla_decode::sm90

@@ -18,12 +18,14 @@ inline constexpr int kRopePanel = kLatentPanels;
 inline constexpr int kPanels = kDimQk / 64;
 inline constexpr int kStages = 2;
 
+inline constexpr int kAhead = 2;  ///< tiles by which the second-level cache is ahead of the loads
+
 inline constexpr int kConsumers =
     256;  ///< two warpgroups, each with one half of the output columns
 inline constexpr int kThreads = kConsumers + 128;
 // What the launch allots is threads times the cap at entry; asking for more than that hangs.
-inline constexpr int kConsumerRegisters = 240;
-inline constexpr int kProducerRegisters = 24;
+inline constexpr int kConsumerRegisters = 232;
+inline constexpr int kProducerRegisters = 40;
 static_assert(2 * kConsumerRegisters + kProducerRegisters <= 3 * (65536 / kThreads / 8 * 8));
 
 /// Pieces in which a key tile arrives, each with its own barrier, so that products start on the
@@ -49,8 +51,12 @@ struct Shared {
   /// what the other still reads.
   float sum[2][2][kRows];
 
-  ptx::Mbarrier q_full;
-  ptx::Mbarrier q_empty;
+  std::int32_t arrival;  ///< at the item's meeting: 0 = first
+
+  ptx::Mbarrier q_full;   ///< the latent panels
+  ptx::Mbarrier q_empty;  ///< after the item's last scores
+  ptx::Mbarrier rope_full;
+  ptx::Mbarrier rope_empty;  ///< after its last probabilities
   ptx::Mbarrier k_full[kStages][kPieces];
   ptx::Mbarrier k_empty[kStages][kReturns];
 };

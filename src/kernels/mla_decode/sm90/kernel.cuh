@@ -15,37 +15,70 @@
 #pragma once
 
 #include "kernels/mla_decode/sm90/collective.cuh"
+#include "kernels/ptx/atomic.cuh"
 #include "kernels/ptx/launch.cuh"
 
 namespace attune::kernels::mla_decode::sm90 {
+
+/// This lane's share of a page into the second-level cache: memory's latency is longer than a tile
+/// has to arrive in.
+template <class Element>
+__device__ __forceinline__ void prefetch_share(const Params& params, int page, int lane_of_group) {
+  if (params.k_token_stride != kDimQk) return;
+  const int bytes = kKeys * kDimQk * static_cast<int>(sizeof(Element)) / params.lanes;
+  ptx::prefetch_to_l2(reinterpret_cast<const char*>(static_cast<const Element*>(params.k) +
+                                                    page * params.k_page_stride) +
+                          lane_of_group * bytes,
+                      static_cast<std::uint32_t>(bytes));
+}
 
 /// One thread feeds both rings. Pieces are asked for in the order in which their room is returned.
 template <class Element>
 __device__ void produce(Shared<Element>& shared, const Params& params, const CUtensorMap& q_map,
                         const CUtensorMap& k_map) {
+  // The lists are older than the kernel in front.
   const Share share = share_of(params);
+  attention::LatentItem item;
+  if (share.begin < share.end) item = params.items[share.begin];
+  ptx::dependency_wait();
   const ptx::CacheHint hint =
       params.lanes == 1 ? ptx::CacheHint::evict_first : ptx::CacheHint::evict_normal;
   constexpr std::uint32_t kPanelBytes = kPanel * sizeof(Element);
   const auto query_bytes = static_cast<std::uint32_t>(
-      kPanels * params.heads_per_block * params.tokens_per_block * 64 * sizeof(Element));
+      params.heads_per_block * params.tokens_per_block * 64 * sizeof(Element));
   std::uint32_t tiles = 0;
   std::uint32_t queries = 0;
   for (int i = share.begin; i < share.end; ++i) {
-    const attention::LatentItem item = params.items[i];
+    if (i > share.begin) item = params.items[i];
     const int block = item.first_block + share.lane;
     if (block >= item.num_blocks) continue;
+    const auto load_query = [&](void* to, int panel, ptx::Mbarrier& full) {
+      ptx::tma_load(to, q_map, full, ptx::CacheHint::evict_normal, panel * 64,
+                    block % params.head_blocks * params.heads_per_block,
+                    item.q_token + block / params.head_blocks * params.tokens_per_block);
+    };
+    const auto page_of = [&](int tile) {
+      return tile < item.tile_end ? params.kv_indices[item.entry_begin + tile] : -1;
+    };
     int page = item.first_page;
+    int page_ahead = page_of(item.tile_begin + kAhead);
     for (int tile = item.tile_begin; tile < item.tile_end; ++tile, ++tiles) {
       const int stage = static_cast<int>(tiles % kStages);
       const std::uint32_t parity = tiles / kStages % 2 ^ 1;
-      const int next_page =
-          tile + 1 < item.tile_end ? params.kv_indices[item.entry_begin + tile + 1] : 0;
+      const int next_page = page_of(tile + 1);
+      const int next_ahead = page_of(tile + 1 + kAhead);
+      if (tile == item.tile_begin) {
+        ptx::mbarrier_wait(shared.q_empty, queries % 2 ^ 1);
+        ptx::mbarrier_arrive_expect(shared.q_full, kLatentPanels * query_bytes);
+        for (int panel = 0; panel < kLatentPanels; ++panel)
+          load_query(shared.q[panel], panel, shared.q_full);
+      }
       const auto load = [&](int piece, int first_panel, int panels) {
         ptx::Mbarrier& full = shared.k_full[stage][piece];
         ptx::mbarrier_arrive_expect(full, panels * kPanelBytes);
-        for (int panel = first_panel; panel < first_panel + panels; ++panel)
+        for (int panel = first_panel; panel < first_panel + panels; ++panel) {
           ptx::tma_load(shared.k[stage][panel], k_map, full, hint, panel * 64, 0, page);
+        }
       };
       ptx::mbarrier_wait(shared.k_empty[stage][kRopeReturn], parity);
       load(kRopePiece, kRopePanel, 1);
@@ -57,15 +90,13 @@ __device__ void produce(Shared<Element>& shared, const Params& params, const CUt
         for (int pair = 0; pair < 2; ++pair)
           load(1 + 2 * half + pair, kHalfPanels * half + 2 * pair, 2);
       }
+      if (page_ahead >= 0) prefetch_share<Element>(params, page_ahead, share.lane);
       page = next_page;
+      page_ahead = next_ahead;
       if (tile != item.tile_begin) continue;
-      ptx::mbarrier_wait(shared.q_empty, queries++ % 2 ^ 1);
-      ptx::mbarrier_arrive_expect(shared.q_full, query_bytes);
-      const int head = block % params.head_blocks * params.heads_per_block;
-      const int token = item.q_token + block / params.head_blocks * params.tokens_per_block;
-      for (int panel = 0; panel < kPanels; ++panel)
-        ptx::tma_load(panel == kRopePanel ? shared.p[0] : shared.q[panel], q_map, shared.q_full,
-                      ptx::CacheHint::evict_normal, panel * 64, head, token);
+      ptx::mbarrier_wait(shared.rope_empty, queries++ % 2 ^ 1);
+      ptx::mbarrier_arrive_expect(shared.rope_full, query_bytes);
+      load_query(shared.p[0], kRopePanel, shared.rope_full);
     }
   }
 }
@@ -76,13 +107,61 @@ __device__ __forceinline__ void release(ptx::Mbarrier& empty) {
   if (lane() == 0) ptx::mbarrier_arrive(empty);
 }
 
+/// The first of two parts to come: leaves its rows at the place and says so.
+__device__ __forceinline__ void leave_first(const Params& params, std::int64_t place,
+                                            std::int32_t* counter, const RowState& state,
+                                            const Output& o, bool states_mine) {
+  const std::int64_t row = place * kRows + 16 * warp_of_group() + lane() / 4;
+  leave_part(o, params.partial_o + place * kRows * kDimVo);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    if (!states_mine) continue;
+    params.partial_maximum[row + 8 * h] = state.maximum[h];
+    params.partial_sum[row + 8 * h] = state.sum[h];
+  }
+  ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
+  if (threadIdx.x == 0) ptx::arrive_at(counter);
+}
+
+/// The second takes in what the first, which is at work already, leaves. Without a meeting nothing
+/// changes: ptxas keeps products asynchronous only while nothing writes their accumulators in a
+/// branch.
+__device__ __forceinline__ void take_first(const Params& params, std::int64_t place,
+                                           std::int32_t* counter, bool meeting, RowState& state,
+                                           Output& o) {
+  float own[2] = {1.0f, 1.0f};
+  float other[2] = {0.0f, 0.0f};
+  if (meeting) {
+    if (threadIdx.x == 0) {
+      ptx::wait_for(counter, 3);
+      *counter = 0;
+    }
+    ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
+    const std::int64_t row = place * kRows + 16 * warp_of_group() + lane() / 4;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float theirs = __ldcg(params.partial_maximum + row + 8 * h);
+      const float maximum = fmaxf(state.maximum[h], theirs);
+      own[h] = ptx::exp2_approx(state.maximum[h] - finite(maximum));
+      other[h] = ptx::exp2_approx(theirs - finite(maximum));
+      state.maximum[h] = maximum;
+      state.sum[h] = __fadd_rn(__fmul_rn(state.sum[h], own[h]),
+                               __fmul_rn(__ldcg(params.partial_sum + row + 8 * h), other[h]));
+    }
+  }
+  add_part(o, params.partial_o + place * kRows * kDimVo, meeting, own, other);
+}
+
 /// Divides by the sums, writes this warpgroup's half of the rows and (warpgroup 0) their state.
 template <class Element>
-__device__ __forceinline__ void finish(float (&sums)[2][kRows], const Params& params,
-                                       const attention::LatentItem& item, const Rows& rows,
-                                       RowState& state, Output& o, int lane_of_group,
-                                       int warpgroup) {
+__device__ __forceinline__ void finish(Shared<Element>& shared, float (&sums)[2][kRows],
+                                       const Params& params, const attention::LatentItem& item,
+                                       const Rows& rows, RowState& state, Output& o,
+                                       int lane_of_group, int warpgroup) {
   const int first = 16 * warp_of_group() + lane() / 4;
+  std::int32_t* const counter =
+      params.arrivals + std::int64_t{item.meeting} * params.lanes + lane_of_group;
+  if (threadIdx.x == 0 && item.meeting >= 0) shared.arrival = ptx::arrive_at(counter);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     state.sum[h] += __shfl_xor_sync(kAllLanes, state.sum[h], 1);
@@ -90,31 +169,33 @@ __device__ __forceinline__ void finish(float (&sums)[2][kRows], const Params& pa
     if (lane() % 4 == 0) sums[warpgroup][first + 8 * h] = state.sum[h];
   }
   ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
-  float sum[2];
 #pragma unroll
-  for (int h = 0; h < 2; ++h) sum[h] = sums[0][first + 8 * h] + sums[1][first + 8 * h];
+  for (int h = 0; h < 2; ++h) state.sum[h] = sums[0][first + 8 * h] + sums[1][first + 8 * h];
 
   const bool states_mine = warpgroup == 0 && lane() % 4 == 0;
-  if (item.place >= 0) {
-    const std::int64_t place = std::int64_t{item.place} * params.lanes + lane_of_group;
+  const std::int64_t place = std::int64_t{item.place} * params.lanes + lane_of_group;
+  if (item.meeting >= 0 && shared.arrival == 0)
+    return leave_first(params, place, counter, state, o, states_mine);
+  if (item.place >= 0 && item.meeting < 0) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       if (!states_mine || !rows.exists[h]) continue;
       params.partial_maximum[place * kRows + first + 8 * h] = state.maximum[h];
-      params.partial_sum[place * kRows + first + 8 * h] = sum[h];
+      params.partial_sum[place * kRows + first + 8 * h] = state.sum[h];
     }
     write_partial(o, params, place, rows, warpgroup);
     return;
   }
+  take_first(params, place, counter, item.meeting >= 0, state, o);
   float inverse[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const bool empty = state.maximum[h] == -INFINITY;
-    inverse[h] = empty ? 0.0f : params.v_scale / sum[h];
+    inverse[h] = empty ? 0.0f : params.v_scale / state.sum[h];
     if (params.lse != nullptr && states_mine && rows.exists[h])
       params.lse[static_cast<std::int64_t>(item.q_token + rows.token[h]) * params.lse_token_stride +
                  rows.head[h] * params.lse_head_stride] =
-          empty ? -INFINITY : (state.maximum[h] + log2f(sum[h])) * kLn2;
+          empty ? -INFINITY : (state.maximum[h] + log2f(state.sum[h])) * kLn2;
   }
   rescale(o, inverse);
   write_output<Element>(o, params, item, rows, warpgroup);
@@ -123,6 +204,7 @@ __device__ __forceinline__ void finish(float (&sums)[2][kRows], const Params& pa
 template <class Element>
 __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
   const Share share = share_of(params);
+  ptx::dependency_wait();
   const int other = w ^ 1;
   // Warpgroup w owns the tiles of stage w and the output columns of half w.
   const std::uint64_t q = ptx::wgmma_descriptor(shared.q[0]);
@@ -155,14 +237,19 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
 #pragma unroll
     for (int j = 0; j < kDimVo / 4; ++j) o[j] = 0.0f;
     if (item.tile_begin >= item.tile_end) {
-      finish<Element>(shared.sum[i % 2], params, item, rows, state, o, share.lane, w);
+      finish<Element>(shared, shared.sum[i % 2], params, item, rows, state, o, share.lane, w);
       continue;
     }
 
-    ptx::mbarrier_wait(shared.q_full, query_parity);
-    query_parity ^= 1;
+    ptx::mbarrier_wait(shared.rope_full, query_parity);
     load_rope_query(rope, shared.p[0]);
     ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
+    ptx::mbarrier_wait(shared.q_full, query_parity);
+    query_parity ^= 1;
+    // One tile, and not of this warpgroup: it has no scores to make.
+    if (lane() == 0 && item.tile_end - item.tile_begin == 1 &&
+        tiles % kStages != static_cast<std::uint32_t>(w))
+      ptx::mbarrier_arrive(shared.q_empty);
 
     const auto clear_behind_last_key = [&](int tile, int stage) {
       const int valid = item.kv_len - tile * kKeys;
@@ -209,6 +296,7 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
     // This warpgroup's tile, from its scores on.
     const auto use_scores = [&](Scores& s, int tile) {
       release(shared.k_empty[w][kRopeReturn]);
+      if (lane() == 0 && tile + 2 >= item.tile_end) ptx::mbarrier_arrive(shared.q_empty);
       if ((tile + 1) * kKeys > rows.keys_of_all) apply_mask(s, rows, tile);
       float next[2];
       next_maximum(s, state, params.scale_log2, next);
@@ -256,8 +344,8 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
       release(shared.k_empty[other][1 + w]);
     }
     tiles += static_cast<std::uint32_t>(item.tile_end - item.tile_begin);
-    release(shared.q_empty);
-    finish<Element>(shared.sum[i % 2], params, item, rows, state, o, share.lane, w);
+    release(shared.rope_empty);
+    finish<Element>(shared, shared.sum[i % 2], params, item, rows, state, o, share.lane, w);
   }
 }
 
@@ -273,6 +361,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     constexpr int kConsumerWarps = kConsumers / 32;
     ptx::mbarrier_init(shared.q_full, 1);
     ptx::mbarrier_init(shared.q_empty, kConsumerWarps);
+    ptx::mbarrier_init(shared.rope_full, 1);
+    ptx::mbarrier_init(shared.rope_empty, kConsumerWarps);
     for (int stage = 0; stage < kStages; ++stage) {
       for (int piece = 0; piece < kPieces; ++piece)
         ptx::mbarrier_init(shared.k_full[stage][piece], 1);
@@ -285,7 +375,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
   ptx::dependency_release();
-  ptx::dependency_wait();
 
   if (warpgroup == 2) {
     ptx::registers_give<kProducerRegisters>();
