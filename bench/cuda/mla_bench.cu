@@ -1,8 +1,9 @@
 // Checks the latent kernels against a naive one and times them on the shapes of issue 6.
 //
-//   mla_bench [verify] [time] [gather] [sweep | sweep-one] [once]
+//   mla_bench [verify] [time] [tokens] [sm80] [sweep | sweep-one] [once]
 //
-// time: the Hopper kernel; gather: the gathering one; sweep: the planner's constants (sweep-one: of
+// time: the Hopper kernel; tokens: its keys gathered from pages of one token; sm80: the kernel of
+// older cards; sweep: the planner's constants (sweep-one: of
 // single requests); once: a cold launch a shape, for a profiler.
 #include <chrono>
 #include <cmath>
@@ -23,7 +24,7 @@ namespace attune::bench {
 namespace {
 
 using namespace kernels::mla_decode;
-constexpr int kKeys = sm90::kKeys;  ///< a page
+constexpr int kKeys = sm90::kKeys;  ///< of a tile
 
 void expect_ok(const Status& status, const char* what) {
   if (status.ok()) return;
@@ -37,6 +38,7 @@ struct Problem {
   std::vector<int> qo;
   std::vector<int> kv;
   bool f16 = false;
+  int page = kKeys;
 };
 
 Problem uniform(const char* name, int batch, int kv, int heads, int tokens = 1, bool f16 = false) {
@@ -55,30 +57,30 @@ struct Data {
   explicit Data(const Problem& problem, bool poison) : p(problem) {
     for (std::size_t i = 0; i < p.qo.size(); ++i) {
       qo_indptr.push_back(qo_indptr.back() + p.qo[i]);
-      const int pages = (p.kv[i] + kKeys - 1) / kKeys;
+      const int pages = (p.kv[i] + p.page - 1) / p.page;
       kv_indptr.push_back(kv_indptr.back() + pages);
-      last.push_back(pages == 0 ? 0 : p.kv[i] - (pages - 1) * kKeys);
+      last.push_back(pages == 0 ? 0 : p.kv[i] - (pages - 1) * p.page);
     }
     indices.resize(kv_indptr.back());
     std::iota(indices.begin(), indices.end(), 0);
     std::shuffle(indices.begin(), indices.end(), std::mt19937(1));
     const std::size_t pages = std::max<std::size_t>(1, indices.size());
-    cache = Array<std::uint16_t>(pages * kKeys * kDimQk);
+    cache = Array<std::uint16_t>(pages * p.page * kDimQk);
     q = Array<std::uint16_t>(rows() * kDimQk);
     fill(cache, 11);
     fill(q, 12);
     for (std::size_t i = 0; poison && i < p.kv.size(); ++i) {
       if (last[i] == 0) continue;
       const std::size_t page = indices[kv_indptr[i + 1] - 1];
-      check(cudaMemset(cache.get() + (page * kKeys + last[i]) * kDimQk, 0xff,
-                       static_cast<std::size_t>(kKeys - last[i]) * kDimQk * 2),
+      check(cudaMemset(cache.get() + (page * p.page + last[i]) * kDimQk, 0xff,
+                       static_cast<std::size_t>(p.page - last[i]) * kDimQk * 2),
             "poison");
     }
     o = Array<std::uint16_t>(rows() * kDimVo);
     lse = Array<float>(rows());
     d_indices = Array<std::int32_t>(indices);
     view = {.form = BatchForm::extend,
-            .page_size = kKeys,
+            .page_size = p.page,
             .qo_indptr = qo_indptr,
             .kv_indptr = kv_indptr,
             .kv_indices = indices,
@@ -100,13 +102,13 @@ struct Cut {
   int item_tiles = 3;
   int least_tiles = 2;
   int workers = 0;  ///< 0 = as many as run at once
-  bool gather = false;
+  bool older = false;
 };
 
 struct Launchable {
   sm90::Instance hopper;
-  sm80::Instance gathering;
-  bool gather = false;
+  sm80::Instance older_kernel;
+  bool older = false;
   Params params;
   Grid grid;
   plan::LatentList list;
@@ -122,18 +124,18 @@ int num_sms() {
 
 Launchable prepare(const Data& d, const Cut& cut) {
   Launchable l;
-  l.gather = cut.gather;
+  l.older = cut.older;
   const DType dtype = d.p.f16 ? DType::f16 : DType::bf16;
-  l.hopper = sm90::instance_of(dtype);
-  l.gathering = sm80::instance_of(dtype, d.p.heads, 227 * 1024);
+  l.hopper = sm90::instance_of(dtype, d.p.page);
+  l.older_kernel = sm80::instance_of(dtype, d.p.heads, 227 * 1024);
   expect_ok(sm90::prepare(l.hopper), "prepare");
-  const auto resident = sm80::prepare(l.gathering);
+  const auto resident = sm80::prepare(l.older_kernel);
   expect_ok(resident.ok() ? Status{} : resident.status(), "prepare");
-  const int most = num_sms() * (cut.gather ? *resident : 1);
+  const int most = num_sms() * (cut.older ? *resident : 1);
   const plan::LatentRules rules{.num_heads = d.p.heads,
-                                .meetings = !cut.gather,
-                                .rows = cut.gather ? l.gathering.rows : sm90::kRows,
-                                .tile = cut.gather ? sm80::kKeys : kKeys,
+                                .meetings = !cut.older,
+                                .rows = cut.older ? l.older_kernel.rows : sm90::kRows,
+                                .tile = cut.older ? sm80::kKeys : kKeys,
                                 .workers = cut.workers > 0 ? cut.workers : most,
                                 .item_tiles = cut.item_tiles,
                                 .least_tiles = cut.least_tiles};
@@ -169,7 +171,7 @@ Launchable prepare(const Data& d, const Cut& cut) {
   p.q_head_stride = kDimQk;
   p.k = d.cache.get();
   p.num_pages = std::max<std::int64_t>(1, static_cast<std::int64_t>(d.indices.size()));
-  p.k_page_stride = std::int64_t{kKeys} * kDimQk;
+  p.k_page_stride = std::int64_t{d.p.page} * kDimQk;
   p.k_token_stride = kDimQk;
   p.o = d.o.get();
   p.o_token_stride = std::int64_t{d.p.heads} * kDimVo;
@@ -190,7 +192,7 @@ Launchable prepare(const Data& d, const Cut& cut) {
   p.lanes = shape.lanes;
   p.num_heads = d.p.heads;
   p.block_rows = rules.rows;
-  p.page_size = kKeys;
+  p.page_size = d.p.page;
   p.heads_per_block = shape.heads_per_block;
   p.tokens_per_block = shape.tokens_per_block;
   p.head_blocks = shape.head_blocks;
@@ -209,8 +211,8 @@ kernels::tensor_map::Encoder encoder() {
 }
 
 void start(const Launchable& l, kernels::tensor_map::Encoder encode, cudaStream_t stream) {
-  expect_ok(l.gather ? sm80::launch(l.gathering, l.grid, l.params, true, stream)
-                     : sm90::launch(l.hopper, encode, l.grid, l.params, stream),
+  expect_ok(l.older ? sm80::launch(l.older_kernel, l.grid, l.params, true, stream)
+                    : sm90::launch(l.hopper, encode, l.grid, l.params, stream),
             "launch");
 }
 
@@ -226,8 +228,8 @@ __global__ void naive(const std::int32_t* tables, Params p, double scale, double
   const T* q = static_cast<const T*>(p.q) + token * p.q_token_stride + head * p.q_head_stride;
   const auto key = [&](int j) {
     return static_cast<const T*>(p.k) +
-           std::int64_t{p.kv_indices[t[3] + j / kKeys]} * p.k_page_stride +
-           j % kKeys * p.k_token_stride;
+           std::int64_t{p.kv_indices[t[3] + j / p.page_size]} * p.k_page_stride +
+           j % p.page_size * p.k_token_stride;
   };
   for (int j = threadIdx.x; j < keys; j += blockDim.x) {
     double s = 0;
@@ -297,9 +299,10 @@ bool verify(const Problem& problem, const Cut& cut) {
     if (round == 0) first = got_o;
     const bool same = first == got_o;
     if (relative < 8e-3 && lse_error < 2e-3 && same) continue;
-    std::printf("WRONG %s (%s, item %d, least %d, workers %d) round %d: o %.2e lse %.2e%s\n",
-                problem.name, cut.gather ? "gather" : "hopper", cut.item_tiles, cut.least_tiles,
-                cut.workers, round, relative, lse_error, same ? "" : " bits differ");
+    std::printf(
+        "WRONG %s (%s, pages of %d, item %d, least %d, workers %d) round %d: o %.2e lse %.2e%s\n",
+        problem.name, cut.older ? "sm80" : "sm90", problem.page, cut.item_tiles, cut.least_tiles,
+        cut.workers, round, relative, lse_error, same ? "" : " bits differ");
     good = false;
   }
   return good;
@@ -320,12 +323,14 @@ int verify_all() {
   problems.push_back(uniform("uniform", 64, 1024, 128));
   int wrong = 0;
   int total = 0;
-  for (const Problem& p : problems)
-    for (const Cut& cut : {Cut{}, Cut{.item_tiles = 1, .least_tiles = 1}, Cut{.workers = 5},
-                           Cut{.gather = true}, Cut{.workers = 5, .gather = true}}) {
-      ++total;
-      wrong += verify(p, cut) ? 0 : 1;
-    }
+  for (Problem& p : problems)
+    for (int page : {kKeys, 1, 24})
+      for (const Cut& cut : {Cut{.older = page == 24}, Cut{.workers = 5, .older = page == 24},
+                             Cut{.item_tiles = 1, .least_tiles = 1}}) {
+        ++total;
+        p.page = page;
+        wrong += verify(p, cut) ? 0 : 1;
+      }
   std::printf("verify: %d of %d wrong\n", wrong, total);
   return wrong;
 }
@@ -378,7 +383,7 @@ void time_one(const Target& target, const Cut& cut) {
       "%-24s %s item %d least %d: clean %8.1f us, dirty %8.1f, graph %8.1f | %6.1f TFLOP/s (%4.1f "
       "%% "
       "of 989), %6.0f GB/s (%4.1f %% of 4800) | goal %g %s\n",
-      d.p.name, cut.gather ? "gather" : "hopper", cut.item_tiles, cut.least_tiles, clean * 1e6,
+      d.p.name, cut.older ? "sm80" : "sm90", cut.item_tiles, cut.least_tiles, clean * 1e6,
       dirty * 1e6, graph * 1e6, flops / clean * 1e-12, flops / clean / 989e12 * 100,
       bytes / clean * 1e-9, bytes / clean / 4800e9 * 100, target.goal,
       target.flops        ? "TFLOP/s"
@@ -396,8 +401,11 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "verify") wrong += verify_all();
-    if (word == "time" || word == "gather")
-      for (const Target& t : targets()) time_one(t, {.gather = word == "gather"});
+    if (word == "time" || word == "sm80" || word == "tokens")
+      for (Target t : targets()) {
+        if (word == "tokens") t.problem.page = 1;
+        time_one(t, {.older = word == "sm80"});
+      }
     if (word == "once")
       for (const Target& t : targets()) launch_once(t);
     if (word == "sweep" || word == "sweep-one")

@@ -45,7 +45,8 @@ struct Problem {
   std::vector<std::int32_t> kv;
   int workers = 4;
   bool causal = true;
-  std::int32_t page_size = 0;  ///< 0: the Hopper kernel and its pages of 64; else the gathering one
+  std::int32_t page_size = sm90::kKeys;
+  bool sm80 = false;  ///< else Hopper's kernel, which gathers where a page is no tile
 };
 
 struct Result {
@@ -58,8 +59,7 @@ struct Result {
 /// than its columns, so that strides are not what dense tensors have.
 class Case {
  public:
-  explicit Case(const Problem& problem)
-      : p_(problem), page_size_(problem.page_size == 0 ? sm90::kKeys : problem.page_size) {
+  explicit Case(const Problem& problem) : p_(problem), page_size_(problem.page_size) {
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     for (std::size_t i = 0; i < p_.qo.size(); ++i) {
@@ -89,7 +89,7 @@ class Case {
                     .kv_indptr = kv_indptr_,
                     .kv_indices = indices_,
                     .kv_last_page_len = last_};
-    const bool gather = p_.page_size > 0;
+    const bool gather = p_.sm80;
     const sm80::Instance gathering = sm80::instance_of(DType::bf16, p_.heads, 227 * 1024);
     const plan::LatentRules latent{.num_heads = p_.heads,
                                    .causal = p_.causal,
@@ -153,7 +153,7 @@ class Case {
       EXPECT_TRUE(sm80::prepare(gathering).ok());
       status = sm80::launch(gathering, grid, params, false, nullptr);
     } else {
-      const sm90::Instance hopper = sm90::instance_of(DType::bf16);
+      const sm90::Instance hopper = sm90::instance_of(DType::bf16, page_size_);
       EXPECT_TRUE(sm90::prepare(hopper).ok());
       const auto encoder = tensor_map::encoder();
       EXPECT_TRUE(encoder.ok());
@@ -270,14 +270,17 @@ std::vector<Problem> problems() {
       {.name = "mixed", .heads = 20, .qo = {9, 1, 0, 2}, .kv = {70, 130, 64, 64}, .workers = 3},
       {.name = "not causal", .heads = 96, .qo = {3}, .kv = {130}, .workers = 2, .causal = false},
   };
-  // The same with the gathering kernel, every problem with pages of another size.
+  // The same with gathered keys, every problem with pages of another size.
   const std::size_t count = all.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    Problem p = all[i];
-    p.name += " gathered";
-    p.page_size = std::vector<std::int32_t>{1, 16, 24, 64}[i % 4];
-    all.push_back(p);
-  }
+  for (bool sm80 : {false, true})
+    for (std::size_t i = 0; i < count; ++i) {
+      Problem p = all[i];
+      p.name += sm80 ? " sm80" : " gathered";
+      p.page_size = std::vector<std::int32_t>{1, 16, 24, 64, 128}[i % 5];
+      if (!sm80 && p.page_size == sm90::kKeys) p.page_size = 3;
+      p.sm80 = sm80;
+      all.push_back(p);
+    }
   return all;
 }
 
@@ -302,9 +305,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, MlaDecode, testing::Range(std::size_t{0}, probl
 
 TEST(MlaDecode, AnyCutGivesTheSameRows) {
   Problem p{.name = "any cut", .heads = 16, .qo = {1, 2}, .kv = {450, 330}};
-  for (std::int32_t page_size : {0, 3})
+  for (std::int32_t page_size : {sm90::kKeys, 3})
     for (int workers : {1, 2, 3, 7, 16}) {
       p.page_size = page_size;
+      p.sm80 = page_size == 3 && workers % 2 == 0;
       p.workers = workers;
       Case one(p);
       const Result result = one.run({.delivery = emulated::Delivery::early, .seed = 0});

@@ -43,11 +43,6 @@ __device__ __forceinline__ void tma_load(void* to, const CUtensorMap& map, Mbarr
       : "memory");
 }
 
-/// A hint: multiples of 16 bytes from a multiple of 16.
-__device__ __forceinline__ void prefetch_to_l2(const void* from, std::uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
-
 /// A box from shared memory; what lies beyond the tensor is not written. The thread that asks also
 /// commits, and waits until the bytes have been read before anybody overwrites them.
 __device__ __forceinline__ void tma_store(const CUtensorMap& map, const void* from, std::int32_t c0,

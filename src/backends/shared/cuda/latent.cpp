@@ -303,6 +303,39 @@ plan::LatentRules rules_of(const AttentionSpec& spec, int rows, int tile, int wo
           .workers = workers};
 }
 
+/// Hopper's kernel, for the context's pages.
+Result<Setup> hopper_setup(const BackendContext& context, const device::cuda::CardFacts& card) {
+  const mla::sm90::Instance instance =
+      mla::sm90::instance_of(context.spec.q_dtype, context.page_size);
+  if (Status s = mla::sm90::prepare(instance); !s.ok()) return s;
+  const auto encoder = kernels::tensor_map::encoder();
+  if (!encoder.ok()) return encoder.status();
+  return Setup{
+      .launch =
+          [instance, encode = *encoder](const mla::Grid& grid, const mla::Params& params,
+                                        cudaStream_t stream) {
+            return mla::sm90::launch(instance, encode, grid, params, stream);
+          },
+      .rules = rules_of(context.spec, mla::sm90::kRows, mla::sm90::kKeys, card.num_sms, true),
+      .merge_blocks = kMergeBlocksPerSm * card.num_sms};
+}
+
+/// The kernel of older cards' instructions, and of cards that have no wgmma.
+Result<Setup> portable_setup(const BackendContext& context, const device::cuda::CardFacts& card) {
+  const mla::sm80::Instance instance = mla::sm80::instance_of(
+      context.spec.q_dtype, context.spec.num_qo_heads, card.shared_bytes_per_block);
+  const auto blocks_per_sm = mla::sm80::prepare(instance);
+  if (!blocks_per_sm.ok()) return blocks_per_sm.status();
+  return Setup{.launch =
+                   [instance, overlap = card.sm >= 90](
+                       const mla::Grid& grid, const mla::Params& params, cudaStream_t stream) {
+                     return mla::sm80::launch(instance, grid, params, overlap, stream);
+                   },
+               .rules = rules_of(context.spec, instance.rows, mla::sm80::kKeys,
+                                 card.num_sms * *blocks_per_sm, false),
+               .merge_blocks = kMergeBlocksPerSm * card.num_sms};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_hopper_latent(const BackendContext& context,
@@ -318,20 +351,10 @@ Result<std::unique_ptr<Backend>> make_hopper_latent(const BackendContext& contex
   if (card->sm != 90)
     return unsupported(base::join(descriptor.name, " wants compute capability 9.0, have ",
                                   card->sm / 10, ".", card->sm % 10));
-  const mla::sm90::Instance instance = mla::sm90::instance_of(context.spec.q_dtype);
-  if (Status s = mla::sm90::prepare(instance); !s.ok()) return s;
-  const auto encoder = kernels::tensor_map::encoder();
-  if (!encoder.ok()) return encoder.status();
-  Setup setup{
-      .launch =
-          [instance, encode = *encoder](const mla::Grid& grid, const mla::Params& params,
-                                        cudaStream_t stream) {
-            return mla::sm90::launch(instance, encode, grid, params, stream);
-          },
-      .rules = rules_of(context.spec, mla::sm90::kRows, mla::sm90::kKeys, card->num_sms, true),
-      .merge_blocks = kMergeBlocksPerSm * card->num_sms};
+  auto setup = hopper_setup(context, *card);
+  if (!setup.ok()) return setup.status();
   return std::unique_ptr<Backend>(
-      std::make_unique<LatentBackend>(context, descriptor, std::move(setup)));
+      std::make_unique<LatentBackend>(context, descriptor, std::move(*setup)));
 }
 
 Result<std::unique_ptr<Backend>> make_gather_latent(const BackendContext& context,
@@ -342,20 +365,10 @@ Result<std::unique_ptr<Backend>> make_gather_latent(const BackendContext& contex
   if (card->sm < 80)
     return unsupported(base::join(descriptor.name, " wants compute capability 8.0 or newer, have ",
                                   card->sm / 10, ".", card->sm % 10));
-  const mla::sm80::Instance instance = mla::sm80::instance_of(
-      context.spec.q_dtype, context.spec.num_qo_heads, card->shared_bytes_per_block);
-  const auto blocks_per_sm = mla::sm80::prepare(instance);
-  if (!blocks_per_sm.ok()) return blocks_per_sm.status();
-  Setup setup{.launch =
-                  [instance, overlap = card->sm >= 90](
-                      const mla::Grid& grid, const mla::Params& params, cudaStream_t stream) {
-                    return mla::sm80::launch(instance, grid, params, overlap, stream);
-                  },
-              .rules = rules_of(context.spec, instance.rows, mla::sm80::kKeys,
-                                card->num_sms * *blocks_per_sm, false),
-              .merge_blocks = kMergeBlocksPerSm * card->num_sms};
+  auto setup = card->sm == 90 ? hopper_setup(context, *card) : portable_setup(context, *card);
+  if (!setup.ok()) return setup.status();
   return std::unique_ptr<Backend>(
-      std::make_unique<LatentBackend>(context, descriptor, std::move(setup)));
+      std::make_unique<LatentBackend>(context, descriptor, std::move(*setup)));
 }
 
 }  // namespace attune::backends::shared

@@ -14,7 +14,8 @@ namespace attune::backends::shared {
 [[nodiscard]] Result<std::unique_ptr<Backend>> make_hopper_latent(
     const BackendContext& context, const BackendDescriptor& descriptor);
 
-/// Over kernels/mla_decode/sm80: compute capability 8.0 and newer, pages of any size.
+/// Pages of any size: over kernels/mla_decode/sm90 on Hopper, over kernels/mla_decode/sm80 on other
+/// cards of compute capability 8.0 and newer.
 [[nodiscard]] Result<std::unique_ptr<Backend>> make_gather_latent(
     const BackendContext& context, const BackendDescriptor& descriptor);
 

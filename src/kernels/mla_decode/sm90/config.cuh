@@ -18,14 +18,12 @@ inline constexpr int kRopePanel = kLatentPanels;
 inline constexpr int kPanels = kDimQk / 64;
 inline constexpr int kStages = 2;
 
-inline constexpr int kAhead = 2;  ///< tiles by which the second-level cache is ahead of the loads
-
 inline constexpr int kConsumers =
     256;  ///< two warpgroups, each with one half of the output columns
 inline constexpr int kThreads = kConsumers + 128;
 // What the launch allots is threads times the cap at entry; asking for more than that hangs.
-inline constexpr int kConsumerRegisters = 232;
-inline constexpr int kProducerRegisters = 40;
+inline constexpr int kConsumerRegisters = 224;
+inline constexpr int kProducerRegisters = 56;
 static_assert(2 * kConsumerRegisters + kProducerRegisters <= 3 * (65536 / kThreads / 8 * 8));
 
 /// Pieces in which a key tile arrives, each with its own barrier, so that products start on the

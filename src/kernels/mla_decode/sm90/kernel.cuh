@@ -14,92 +14,11 @@
 // the halves and of the seesaw.
 #pragma once
 
-#include "kernels/mla_decode/sm90/collective.cuh"
+#include "kernels/mla_decode/sm90/producer.cuh"
 #include "kernels/ptx/atomic.cuh"
 #include "kernels/ptx/launch.cuh"
 
 namespace attune::kernels::mla_decode::sm90 {
-
-/// This lane's share of a page into the second-level cache: memory's latency is longer than a tile
-/// has to arrive in.
-template <class Element>
-__device__ __forceinline__ void prefetch_share(const Params& params, int page, int lane_of_group) {
-  if (params.k_token_stride != kDimQk) return;
-  const int bytes = kKeys * kDimQk * static_cast<int>(sizeof(Element)) / params.lanes;
-  ptx::prefetch_to_l2(reinterpret_cast<const char*>(static_cast<const Element*>(params.k) +
-                                                    page * params.k_page_stride) +
-                          lane_of_group * bytes,
-                      static_cast<std::uint32_t>(bytes));
-}
-
-/// One thread feeds both rings. Pieces are asked for in the order in which their room is returned.
-template <class Element>
-__device__ void produce(Shared<Element>& shared, const Params& params, const CUtensorMap& q_map,
-                        const CUtensorMap& k_map) {
-  // The lists are older than the kernel in front.
-  const Share share = share_of(params);
-  attention::LatentItem item;
-  if (share.begin < share.end) item = params.items[share.begin];
-  ptx::dependency_wait();
-  const ptx::CacheHint hint =
-      params.lanes == 1 ? ptx::CacheHint::evict_first : ptx::CacheHint::evict_normal;
-  constexpr std::uint32_t kPanelBytes = kPanel * sizeof(Element);
-  const auto query_bytes = static_cast<std::uint32_t>(
-      params.heads_per_block * params.tokens_per_block * 64 * sizeof(Element));
-  std::uint32_t tiles = 0;
-  std::uint32_t queries = 0;
-  for (int i = share.begin; i < share.end; ++i) {
-    if (i > share.begin) item = params.items[i];
-    const int block = item.first_block + share.lane;
-    if (block >= item.num_blocks) continue;
-    const auto load_query = [&](void* to, int panel, ptx::Mbarrier& full) {
-      ptx::tma_load(to, q_map, full, ptx::CacheHint::evict_normal, panel * 64,
-                    block % params.head_blocks * params.heads_per_block,
-                    item.q_token + block / params.head_blocks * params.tokens_per_block);
-    };
-    const auto page_of = [&](int tile) {
-      return tile < item.tile_end ? params.kv_indices[item.entry_begin + tile] : -1;
-    };
-    int page = item.first_page;
-    int page_ahead = page_of(item.tile_begin + kAhead);
-    for (int tile = item.tile_begin; tile < item.tile_end; ++tile, ++tiles) {
-      const int stage = static_cast<int>(tiles % kStages);
-      const std::uint32_t parity = tiles / kStages % 2 ^ 1;
-      const int next_page = page_of(tile + 1);
-      const int next_ahead = page_of(tile + 1 + kAhead);
-      if (tile == item.tile_begin) {
-        ptx::mbarrier_wait(shared.q_empty, queries % 2 ^ 1);
-        ptx::mbarrier_arrive_expect(shared.q_full, kLatentPanels * query_bytes);
-        for (int panel = 0; panel < kLatentPanels; ++panel)
-          load_query(shared.q[panel], panel, shared.q_full);
-      }
-      const auto load = [&](int piece, int first_panel, int panels) {
-        ptx::Mbarrier& full = shared.k_full[stage][piece];
-        ptx::mbarrier_arrive_expect(full, panels * kPanelBytes);
-        for (int panel = first_panel; panel < first_panel + panels; ++panel) {
-          ptx::tma_load(shared.k[stage][panel], k_map, full, hint, panel * 64, 0, page);
-        }
-      };
-      ptx::mbarrier_wait(shared.k_empty[stage][kRopeReturn], parity);
-      load(kRopePiece, kRopePanel, 1);
-#pragma unroll
-      for (int turn = 0; turn < 2; ++turn) {
-        const int half = stage ^ turn;
-        ptx::mbarrier_wait(shared.k_empty[stage][1 + half], parity);
-#pragma unroll
-        for (int pair = 0; pair < 2; ++pair)
-          load(1 + 2 * half + pair, kHalfPanels * half + 2 * pair, 2);
-      }
-      if (page_ahead >= 0) prefetch_share<Element>(params, page_ahead, share.lane);
-      page = next_page;
-      page_ahead = next_ahead;
-      if (tile != item.tile_begin) continue;
-      ptx::mbarrier_wait(shared.rope_empty, queries++ % 2 ^ 1);
-      ptx::mbarrier_arrive_expect(shared.rope_full, query_bytes);
-      load_query(shared.p[0], kRopePanel, shared.rope_full);
-    }
-  }
-}
 
 /// One arrival a warp.
 __device__ __forceinline__ void release(ptx::Mbarrier& empty) {
@@ -107,12 +26,17 @@ __device__ __forceinline__ void release(ptx::Mbarrier& empty) {
   if (lane() == 0) ptx::mbarrier_arrive(empty);
 }
 
+/// Whether any of this warp's 16 rows can exist.
+__device__ __forceinline__ bool warp_has_rows(const Params& params) {
+  return 16 * warp_of_group() < params.heads_per_block * params.tokens_per_block;
+}
+
 /// The first of two parts to come: leaves its rows at the place and says so.
 __device__ __forceinline__ void leave_first(const Params& params, std::int64_t place,
                                             std::int32_t* counter, const RowState& state,
                                             const Output& o, bool states_mine) {
   const std::int64_t row = place * kRows + 16 * warp_of_group() + lane() / 4;
-  leave_part(o, params.partial_o + place * kRows * kDimVo);
+  if (warp_has_rows(params)) leave_part(o, params.partial_o + place * kRows * kDimVo);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     if (!states_mine) continue;
@@ -149,7 +73,8 @@ __device__ __forceinline__ void take_first(const Params& params, std::int64_t pl
                                __fmul_rn(__ldcg(params.partial_sum + row + 8 * h), other[h]));
     }
   }
-  add_part(o, params.partial_o + place * kRows * kDimVo, meeting, own, other);
+  add_part(o, params.partial_o + place * kRows * kDimVo, meeting && warp_has_rows(params), own,
+           other);
 }
 
 /// Divides by the sums, writes this warpgroup's half of the rows and (warpgroup 0) their state.
@@ -201,7 +126,7 @@ __device__ __forceinline__ void finish(Shared<Element>& shared, float (&sums)[2]
   write_output<Element>(o, params, item, rows, warpgroup);
 }
 
-template <class Element>
+template <class Keys, class Element>
 __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
   const Share share = share_of(params);
   ptx::dependency_wait();
@@ -253,18 +178,21 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
 
     const auto clear_behind_last_key = [&](int tile, int stage) {
       const int valid = item.kv_len - tile * kKeys;
-      if (valid < kKeys) clear_values(shared.k[stage] + w * kHalfPanels, valid, w);
+      if (Keys::kByEngine && valid < kKeys)
+        clear_values(shared.k[stage] + w * kHalfPanels, valid, w);
     };
-    const auto piece_wait = [&](int half, int pair) {
-      ptx::mbarrier_wait(shared.k_full[w][1 + 2 * half + pair], own_parity);
+    const auto piece_wait = [&](int stage, int piece, std::uint32_t parity) {
+      ptx::mbarrier_wait(shared.k_full[stage][piece], parity);
+      // What threads have copied is still to be shown to the products.
+      if constexpr (!Keys::kByEngine) ptx::fence_proxy_async();
     };
     const auto start_scores = [&](Scores& s) {
-      ptx::mbarrier_wait(shared.k_full[w][kRopePiece], own_parity);
+      piece_wait(w, kRopePiece, own_parity);
       ptx::wgmma_fence();
       issue_rope<Element>(s, rope, k + kRopePanel * kPanelStep);
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair) {
-        piece_wait(w, pair);
+        piece_wait(w, 1 + 2 * w + pair, own_parity);
         issue_two_panels<Element>(s, q_own_half + pair * 2 * kPanelStep,
                                   k_own_half + pair * 2 * kPanelStep);
       }
@@ -273,7 +201,7 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
     const auto end_scores = [&](Scores& s) {
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair) {
-        piece_wait(other, pair);
+        piece_wait(w, 1 + 2 * other + pair, own_parity);
         issue_two_panels<Element>(s, q_other_half + pair * 2 * kPanelStep,
                                   k_other_half + pair * 2 * kPanelStep);
       }
@@ -285,8 +213,8 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
       const int first = 16 * warp_of_group() + lane() / 4;
       const float next[2] = {shared.maximum[other][first], shared.maximum[other][first + 8]};
       if (move_maximum(state, next, factor)) rescale(o, factor);
-      ptx::mbarrier_wait(shared.k_full[other][1 + 2 * w], given_parity);
-      ptx::mbarrier_wait(shared.k_full[other][2 + 2 * w], given_parity);
+      piece_wait(other, 1 + 2 * w, given_parity);
+      piece_wait(other, 2 + 2 * w, given_parity);
       given_parity ^= 1;
       clear_behind_last_key(tile, other);
       ptx::wgmma_fence();
@@ -349,10 +277,11 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
   }
 }
 
-template <class Element>
+template <class Element, template <class> class KeysOf>
 __global__ void __launch_bounds__(kThreads, 1)
     mla_decode(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
                const __grid_constant__ Params params) {
+  using Keys = KeysOf<Element>;
   Shared<Element>& shared = *reinterpret_cast<Shared<Element>*>(ptx::dynamic_shared<1024>());
   // Through a shuffle, so that the compiler knows it as one value a warp.
   const int warpgroup = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / 128), 0);
@@ -365,23 +294,23 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::mbarrier_init(shared.rope_empty, kConsumerWarps);
     for (int stage = 0; stage < kStages; ++stage) {
       for (int piece = 0; piece < kPieces; ++piece)
-        ptx::mbarrier_init(shared.k_full[stage][piece], 1);
+        ptx::mbarrier_init(shared.k_full[stage][piece], Keys::kArrivals);
       for (int i = 0; i < kReturns; ++i)
         ptx::mbarrier_init(shared.k_empty[stage][i], kConsumerWarps / 2);
     }
     ptx::mbarrier_init_fence();
     ptx::tma_prefetch(q_map);
-    ptx::tma_prefetch(k_map);
+    if (Keys::kByEngine) ptx::tma_prefetch(k_map);
   }
   __syncthreads();
   ptx::dependency_release();
 
   if (warpgroup == 2) {
     ptx::registers_give<kProducerRegisters>();
-    if (threadIdx.x == kConsumers) produce<Element>(shared, params, q_map, k_map);
+    if (threadIdx.x < kConsumers + Keys::kThreads) produce<Keys>(shared, params, q_map, k_map);
   } else {
     ptx::registers_take<kConsumerRegisters>();
-    consume<Element>(shared, params, warpgroup);
+    consume<Keys>(shared, params, warpgroup);
   }
 }
 

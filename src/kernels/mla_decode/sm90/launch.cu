@@ -20,12 +20,20 @@ Status failed(cudaError_t error, const Instance& instance) {
                                         ")"};
 }
 
+template <class Element>
+Instance make(DType dtype, int page_size) {
+  const bool by_pages = page_size == kKeys;
+  return {.dtype = dtype,
+          .by_pages = by_pages,
+          .kernel = by_pages ? ptx::kernel_handle(&mla_decode<Element, PageKeys>)
+                             : ptx::kernel_handle(&mla_decode<Element, TokenKeys>)};
+}
+
 }  // namespace
 
-Instance instance_of(DType dtype) {
-  return {.dtype = dtype,
-          .kernel = dtype == DType::f16 ? ptx::kernel_handle(&mla_decode<__half>)
-                                        : ptx::kernel_handle(&mla_decode<__nv_bfloat16>)};
+Instance instance_of(DType dtype, int page_size) {
+  return dtype == DType::f16 ? make<__half>(dtype, page_size)
+                             : make<__nv_bfloat16>(dtype, page_size);
 }
 
 Status prepare(const Instance& instance) {
@@ -50,16 +58,17 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, Grid grid,
                                      .box = {64, params.heads_per_block, params.tokens_per_block}});
       !s.ok())
     return s;
-  if (Status s = tensor_map::encode(encoder, k_map,
-                                    {.name = "the latent cache",
-                                     .dtype = instance.dtype,
-                                     .base = params.k,
-                                     .rank = 3,
-                                     .dims = {kDimQk, kKeys, params.num_pages},
-                                     .strides = {params.k_token_stride, params.k_page_stride},
-                                     .box = {64, kKeys, 1}});
-      !s.ok())
-    return s;
+  if (instance.by_pages) {
+    const Status s = tensor_map::encode(encoder, k_map,
+                                        {.name = "the latent cache",
+                                         .dtype = instance.dtype,
+                                         .base = params.k,
+                                         .rank = 3,
+                                         .dims = {kDimQk, kKeys, params.num_pages},
+                                         .strides = {params.k_token_stride, params.k_page_stride},
+                                         .box = {64, kKeys, 1}});
+    if (!s.ok()) return s;
+  }
   Params copy = params;
   void* arguments[] = {&q_map, &k_map, &copy};
   cudaError_t error = sm80::start({.kernel = instance.kernel,

@@ -17,10 +17,12 @@ namespace attune::kernels::mla_decode::sm90 {
 /// One compiled kernel.
 struct Instance {
   DType dtype = DType::bf16;
+  bool by_pages = true;  ///< a page is a tile; else keys are gathered one by one
   const void* kernel = nullptr;
 };
 
-[[nodiscard]] Instance instance_of(DType dtype);  ///< bf16 or fp16
+/// Of bf16 or fp16, for pages of this many tokens.
+[[nodiscard]] Instance instance_of(DType dtype, int page_size);
 
 /// Once per instance and device: raises the shared-memory limit.
 [[nodiscard]] Status prepare(const Instance& instance);

@@ -61,11 +61,6 @@ inline void tma_load(void* to, const CUtensorMap& map, Mbarrier& done, CacheHint
   boxes::load<4>(to, map, done, {c0, c1, c2, c3});
 }
 
-inline void prefetch_to_l2(const void* from, std::uint32_t bytes) {
-  if (reinterpret_cast<std::uintptr_t>(from) % 16 != 0 || bytes == 0 || bytes % 16 != 0)
-    emulated::trap("a prefetch is not of whole 16-byte pieces");
-}
-
 inline void tma_store(const CUtensorMap& map, const void* from, std::int32_t c0, std::int32_t c1,
                       std::int32_t c2) {
   const auto& m = emulated::TensorMap::of(map);

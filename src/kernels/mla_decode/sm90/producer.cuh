@@ -1,0 +1,171 @@
+// The third warpgroup of the Hopper latent kernel: queries and key tiles into shared memory, keys
+// either a page at a time by the copy engine, or token by token from pages of any size.
+#pragma once
+
+#include "kernels/mla_decode/sm90/collective.cuh"
+#include "kernels/ptx/cp_async.cuh"
+
+namespace attune::kernels::mla_decode::sm90 {
+
+/// Pages of one tile: a thread asks for panels, the copy engine brings them.
+template <class Element>
+class PageKeys {
+ public:
+  static constexpr bool kByEngine = true;
+  static constexpr int kThreads = 1;
+  /// A piece is complete when the thread has announced it and its bytes have come.
+  static constexpr int kArrivals = 1;
+
+  __device__ PageKeys(const Params& params, const CUtensorMap& map)
+      : params_(params),
+        map_(map),
+        hint_(params.lanes == 1 ? ptx::CacheHint::evict_first : ptx::CacheHint::evict_normal) {}
+
+  __device__ __forceinline__ void begin(const attention::LatentItem& item) {
+    page_ = item.first_page;
+  }
+
+  /// What the next tile needs, asked for long before.
+  __device__ __forceinline__ void look_ahead(const attention::LatentItem& item, int tile) {
+    next_page_ = tile + 1 < item.tile_end ? params_.kv_indices[item.entry_begin + tile + 1] : 0;
+  }
+
+  template <int Panels>
+  __device__ __forceinline__ void load(Element (*panels)[kPanel], int first, ptx::Mbarrier& full) {
+    ptx::mbarrier_arrive_expect(full, Panels * kPanel * sizeof(Element));
+#pragma unroll
+    for (int panel = first; panel < first + Panels; ++panel)
+      ptx::tma_load(panels[panel], map_, full, hint_, panel * 64, 0, page_);
+  }
+
+  __device__ __forceinline__ void advance() { page_ = next_page_; }
+
+ private:
+  const Params& params_;
+  const CUtensorMap& map_;
+  ptx::CacheHint hint_;
+  int page_ = 0;
+  int next_page_ = 0;
+};
+
+/// Pages of any size: every thread copies one 16-byte chunk of a panel's row for four keys, to
+/// where the copy engine would have put it. Keys behind the last become zero.
+template <class Element>
+class TokenKeys {
+ public:
+  static constexpr bool kByEngine = false;
+  static constexpr int kThreads = 128;
+  static constexpr int kArrivals = 128;
+
+  __device__ TokenKeys(const Params& params, const CUtensorMap&) : params_(params) {}
+
+  __device__ __forceinline__ void begin(const attention::LatentItem& item) {
+    look_ahead(item, item.tile_begin - 1);
+    advance();
+  }
+
+  __device__ __forceinline__ void look_ahead(const attention::LatentItem& item, int tile) {
+#pragma unroll
+    for (int i = 0; i < kOfThread; ++i) {
+      const int key = (tile + 1) * kKeys + my_row() + kRowsAtOnce * i;
+      const bool exists = tile + 1 < item.tile_end && key < item.kv_len;
+      const int entry = key / params_.page_size;
+      within_[i] = key - entry * params_.page_size;
+      page_[i] = exists ? params_.kv_indices[item.entry_begin + entry] : -1;
+    }
+  }
+
+  template <int Panels>
+  __device__ __forceinline__ void load(Element (*panels)[kPanel], int first, ptx::Mbarrier& full) {
+    const int chunk = static_cast<int>(threadIdx.x % 8);
+    const int row = my_row();
+    Element* const to = panels[first] + row * 64 + (chunk ^ row % 8) * 8;
+    const int column = first * 64 + chunk * 8;
+#pragma unroll
+    for (int panel = 0; panel < Panels; ++panel)
+#pragma unroll
+      for (int i = 0; i < kOfThread; ++i)
+        ptx::cp_async_16(to + panel * kPanel + kRowsAtOnce * i * 64,
+                         static_cast<const Element*>(params_.k) + offset_[i] + column + panel * 64,
+                         exists_[i]);
+    ptx::cp_async_mbarrier_arrive(full);
+  }
+
+  __device__ __forceinline__ void advance() {
+#pragma unroll
+    for (int i = 0; i < kOfThread; ++i) {
+      exists_[i] = page_[i] >= 0;
+      offset_[i] =
+          exists_[i] ? page_[i] * params_.k_page_stride + within_[i] * params_.k_token_stride : 0;
+    }
+  }
+
+ private:
+  static constexpr int kRowsAtOnce = kThreads / 8;
+  static constexpr int kOfThread = kKeys / kRowsAtOnce;
+  static __device__ __forceinline__ int my_row() { return static_cast<int>(threadIdx.x % 128 / 8); }
+
+  const Params& params_;
+  int page_[kOfThread];
+  int within_[kOfThread];
+  bool exists_[kOfThread];
+  std::int64_t offset_[kOfThread];
+};
+
+/// Feeds both rings. Pieces are asked for in the order in which their room is returned.
+template <class Keys, class Element>
+__device__ void produce(Shared<Element>& shared, const Params& params, const CUtensorMap& q_map,
+                        const CUtensorMap& k_map) {
+  // The lists are older than the kernel in front.
+  const Share share = share_of(params);
+  attention::LatentItem item;
+  if (share.begin < share.end) item = params.items[share.begin];
+  ptx::dependency_wait();
+  Keys keys(params, k_map);
+  const bool asks_queries = threadIdx.x == kConsumers;
+  const auto query_bytes = static_cast<std::uint32_t>(
+      params.heads_per_block * params.tokens_per_block * 64 * sizeof(Element));
+  std::uint32_t tiles = 0;
+  std::uint32_t queries = 0;
+  for (int i = share.begin; i < share.end; ++i) {
+    if (i > share.begin) item = params.items[i];
+    const int block = item.first_block + share.lane;
+    if (block >= item.num_blocks) continue;
+    const auto load_query = [&](void* to, int panel, ptx::Mbarrier& full) {
+      ptx::tma_load(to, q_map, full, ptx::CacheHint::evict_normal, panel * 64,
+                    block % params.head_blocks * params.heads_per_block,
+                    item.q_token + block / params.head_blocks * params.tokens_per_block);
+    };
+    keys.begin(item);
+    for (int tile = item.tile_begin; tile < item.tile_end; ++tile, ++tiles) {
+      const int stage = static_cast<int>(tiles % kStages);
+      const std::uint32_t parity = tiles / kStages % 2 ^ 1;
+      keys.look_ahead(item, tile);
+      if (tile == item.tile_begin && asks_queries) {
+        ptx::mbarrier_wait(shared.q_empty, queries % 2 ^ 1);
+        ptx::mbarrier_arrive_expect(shared.q_full, kLatentPanels * query_bytes);
+        for (int panel = 0; panel < kLatentPanels; ++panel)
+          load_query(shared.q[panel], panel, shared.q_full);
+      }
+      ptx::mbarrier_wait(shared.k_empty[stage][kRopeReturn], parity);
+      keys.template load<1>(shared.k[stage], kRopePanel, shared.k_full[stage][kRopePiece]);
+#pragma unroll
+      for (int turn = 0; turn < 2; ++turn) {
+        const int half = stage ^ turn;
+        ptx::mbarrier_wait(shared.k_empty[stage][1 + half], parity);
+#pragma unroll
+        for (int pair = 0; pair < 2; ++pair)
+          keys.template load<2>(shared.k[stage], kHalfPanels * half + 2 * pair,
+                                shared.k_full[stage][1 + 2 * half + pair]);
+      }
+      keys.advance();
+      if (tile == item.tile_begin && asks_queries) {
+        ptx::mbarrier_wait(shared.rope_empty, queries++ % 2 ^ 1);
+        ptx::mbarrier_arrive_expect(shared.rope_full, query_bytes);
+        load_query(shared.p[0], kRopePanel, shared.rope_full);
+      }
+    }
+  }
+}
+
+}  // namespace attune::kernels::mla_decode::sm90
