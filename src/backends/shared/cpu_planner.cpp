@@ -243,15 +243,13 @@ class ItemMaker {
 dense::ScratchLayout decode_scratch(const Setup& setup) {
   return dense::scratch_layout(*setup.decode, {.rows = kernels::paged_decode::kMaxRows,
                                                .head_dim_qk = setup.spec.head_dim_qk,
-                                               .head_dim_vo = setup.spec.head_dim_vo,
-                                               .packs_keys = false});
+                                               .head_dim_vo = setup.spec.head_dim_vo});
 }
 
 dense::ScratchLayout prefill_scratch(const Setup& setup) {
   return dense::scratch_layout(*setup.prefill, {.rows = kernels::ragged_prefill::kMaxRows,
                                                 .head_dim_qk = setup.spec.head_dim_qk,
-                                                .head_dim_vo = setup.spec.head_dim_vo,
-                                                .packs_keys = true});
+                                                .head_dim_vo = setup.spec.head_dim_vo});
 }
 
 std::size_t workspace_bytes(const Setup& setup, const BatchBounds& bounds) {

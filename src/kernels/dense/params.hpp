@@ -31,8 +31,8 @@ struct ScratchLayout {
   std::int64_t o = 0;         ///< [rows, o_stride] fp32, unnormalised
   std::int64_t maximum = 0;   ///< [rows] fp32, in log2 units
   std::int64_t sum = 0;       ///< [rows, lanes] fp32
-  std::int64_t k = 0;         ///< ragged_prefill: one packed tile of keys
-  std::int64_t v = 0;         ///< one packed tile of values
+  std::int64_t k = 0;         ///< packed keys, KernelRow::packed_keys of them
+  std::int64_t v = 0;         ///< packed values
   std::int64_t q_stride = 0;  ///< elements; head_dim_qk rounded up to whole operands
   std::int64_t o_stride = 0;  ///< elements; head_dim_vo rounded up to whole operands
   std::int64_t bytes = 0;
@@ -85,9 +85,9 @@ struct Item {
   int num_heads = 0;
   std::int64_t kv_begin = 0;  ///< key indices
   std::int64_t kv_end = 0;
-  attention::KeyRange shared{};   ///< key indices that every row sees
-  std::int64_t kv_len = 0;        ///< of the request (custom masks)
-  std::int64_t partial_row = -1;  ///< first row of partial_o; -1 = write the final o and lse
+  attention::KeyRange shared{};     ///< key indices that every row sees
+  std::int64_t kv_len = 0;          ///< of the request (custom masks)
+  std::int64_t partial_row = -1;    ///< first row of partial_o; -1 = write the final o and lse
   std::int64_t partial_stride = 0;  ///< rows of partial_o from a token to the next
 };
 

@@ -118,8 +118,8 @@ struct RowIo {
     const float lse = empty ? softmax::kNone : (maximum + ::log2f(sum)) * softmax::kLn2;
     float factor = empty ? 0.0f : 1.0f / sum;
     if (item.partial_row >= 0) {
-      const std::int64_t at = item.partial_row + row / item.num_heads * item.partial_stride +
-                              row % item.num_heads;
+      const std::int64_t at =
+          item.partial_row + row / item.num_heads * item.partial_stride + row % item.num_heads;
       p.partial_lse[at] = lse;
       write<DType::f32>(p.partial_o + at * p.head_dim_vo, o, factor, p.head_dim_vo);
       return;

@@ -14,7 +14,6 @@ struct ScratchShape {
   std::int64_t rows = 0;
   std::int64_t head_dim_qk = 0;
   std::int64_t head_dim_vo = 0;
-  bool packs_keys = false;  ///< ragged_prefill
 };
 
 [[nodiscard]] inline ScratchLayout scratch_layout(const KernelRow& row, const ScratchShape& shape) {
@@ -33,10 +32,8 @@ struct ScratchShape {
   layout.o = take(rows * layout.o_stride * kFloat);
   layout.maximum = take(rows * kFloat);
   layout.sum = take(rows * row.lanes * kFloat);
-  if (shape.packs_keys) {
-    layout.k = take(kKeyTile * layout.q_stride * row.number_bytes);
-    layout.v = take(kKeyTile * layout.o_stride * row.number_bytes);
-  }
+  layout.k = take(row.packed_keys * layout.q_stride * row.number_bytes);
+  layout.v = take(row.packed_keys * layout.o_stride * row.number_bytes);
   return layout;
 }
 

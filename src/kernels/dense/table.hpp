@@ -20,6 +20,7 @@ struct KernelRow {
   int numbers_per_operand = 1;  ///< what strides are multiples of
   int row_multiple = 1;         ///< what rows are padded to
   int lanes = 1;                ///< V::kLanes
+  int packed_keys = 0;          ///< keys and values packed at a time
   Kernel run = nullptr;
 };
 
@@ -33,6 +34,7 @@ template <class Body, class Unit>
           .numbers_per_operand = Unit::kNumbers > Unit::kDepth ? Unit::kNumbers : Unit::kDepth,
           .row_multiple = Unit::kDepth > Unit::kPair ? Unit::kStripRows : 1,
           .lanes = Unit::V::kLanes,
+          .packed_keys = Body::kPackedKeys,
           .run = &Body::run};
 }
 

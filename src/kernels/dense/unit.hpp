@@ -52,6 +52,11 @@ struct FmaUnit {
   static void transpose(Operand (&m)[V::kLanes]) { V::transpose(m); }
   /// Rows of values → operands of kLanes columns each.
   static void columns(const Operand (&rows)[kPair], Operand (&out)[kPair]) { out[0] = rows[0]; }
+  /// kLanes columns of kPair rows of values.
+  template <DType T>
+  static Operand column_as(const char* const* rows, std::int64_t offset) {
+    return load_as<T>(rows[0] + offset);
+  }
   static F exp2(F x) { return V::exp2(x); }
 };
 
@@ -91,6 +96,10 @@ struct Bf16Unit {
   static void columns(const Operand (&rows)[kPair], Operand (&out)[kPair]) {
     V::interleave(rows[0], rows[1], out[0], out[1]);
   }
+  template <DType T>
+  static Operand column_as(const char* const* rows, std::int64_t offset) {
+    return V::interleave_halves(rows[0] + offset, rows[1] + offset);
+  }
   static F exp2(F x) { return V::exp2_rough(x); }
 };
 
@@ -101,23 +110,6 @@ struct TileUnit : Bf16Unit<Isa> {
   static constexpr int kStripRows = 32;
   static constexpr int kDepth = 32;
 };
-
-/// Stands for the tile registers of units that have none.
-template <class Unit>
-struct NoTiles {
-  void configure() {}
-  void release() {}
-};
-template <class Unit>
-struct TilesOfUnit {
-  using Type = NoTiles<Unit>;
-};
-template <class Isa, class T>
-struct TilesOfUnit<TileUnit<Isa, T>> {
-  using Type = T;
-};
-template <class Unit>
-using TilesOf = typename TilesOfUnit<Unit>::Type;
 
 /// Bytes of one stored number, for pointer steps.
 template <DType T>

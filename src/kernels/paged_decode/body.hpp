@@ -28,6 +28,7 @@ struct Body {
   using Number = typename Unit::Number;
   using Operand = typename Unit::Operand;
   using Io = dense::RowIo<Unit, T>;
+  using Softmax = softmax::OnlineSoftmax<Unit>;
   using Side = typename Fetch<V>::Side;
   using Run = typename Fetch<V>::Run;
   static constexpr int kLanes = V::kLanes;
@@ -37,6 +38,8 @@ struct Body {
   static constexpr int kGroups = V::kNumColumns / Unit::kPair;  ///< operands a value tile is wide
   static constexpr int kRun = Unit::template kRun<T>;           ///< operands of a whole load
   static constexpr int kStep = kRun * Unit::kNumbers;
+
+  static constexpr int kPackedKeys = 0;
 
   static void run(const dense::Params& p, const dense::Item& item, void* scratch) {
     if (kUsual > 0 && p.head_dim_qk == kUsual && p.head_dim_vo == kUsual)
@@ -89,9 +92,9 @@ struct Body {
         softmax::RowRule rule = Io::common_rule(p, item, item.kv_head + n);
         for (int row = n * group; row < (n + 1) * group; ++row) {
           Io::set_rule(p, item, 0, row, tile, keys.from, keys.to, rule);
-          softmax::OnlineSoftmax<Unit>::update(scores + row * kTile, keys.to, rule, maximum[row],
-                                               sum + row * kLanes, o + row * o_stride, o_stride,
-                                               weights + row * kTile);
+          const float shrink = Softmax::update(scores + row * kTile, keys.to, rule, maximum[row],
+                                               sum + row * kLanes, weights + row * kTile);
+          if (shrink != 1.0f) Softmax::scale(o + row * o_stride, o_stride, shrink);
         }
       }
       for (int span = keys.from / kSpan * kSpan; span < keys.to; span += kSpan)

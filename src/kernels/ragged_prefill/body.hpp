@@ -16,9 +16,9 @@
 #include "kernels/dense/params.hpp"
 #include "kernels/dense/rows.hpp"
 #include "kernels/dense/unit.hpp"
+#include "kernels/ragged_prefill/block.hpp"
 #include "kernels/simd/unroll.hpp"
 #include "kernels/softmax/online_softmax.hpp"
-#include "kernels/tile/product.hpp"
 
 namespace attune::kernels::ragged_prefill {
 
@@ -30,46 +30,31 @@ struct Body {
   using Operand = typename Unit::Operand;
   using Io = dense::RowIo<Unit, T>;
   using Softmax = softmax::OnlineSoftmax<Unit>;
-  using Tiles = dense::TilesOf<Unit>;
+  using Block = BlockOf<Unit, T>;
   static constexpr int kLanes = V::kLanes;
   static constexpr int kPair = Unit::kPair;
   static constexpr int kStripRows = Unit::kStripRows;
-  static constexpr bool kTiles = Unit::kDepth > kPair;
   /// Keys are multiplied in steps of this many.
-  static constexpr int kKeyStep = kTiles ? Unit::kDepth : kLanes * kPair;
+  static constexpr int kKeyStep = kLanes * kPair;
   static constexpr int kTile = dense::kKeyTile;
   static constexpr std::int64_t kBytes = dense::kBytes<T>;
   static constexpr std::int64_t kLine = 64;
   static constexpr std::int64_t kFewRows = 64;
   /// Stored keys are numbers of the unit: rows as lanes can meet them where they lie.
-  static constexpr bool kInPlace = !kTiles && kLanes > 1 &&
+  static constexpr bool kInPlace = kLanes > 1 &&
                                    kBytes == static_cast<std::int64_t>(sizeof(Number)) &&
                                    (T == DType::bf16 || T == DType::f32);
+  static constexpr int kMostRows = kInPlace && kLanes > kStripRows ? kLanes : kStripRows;
+
+  static constexpr int kPackedKeys = kTile;
 
   static void run(const dense::Params& p, const dense::Item& item, void* scratch) {
-    char* const base = static_cast<char*>(scratch);
-    const Block block{.q = reinterpret_cast<Number*>(base + p.scratch.q),
-                      .o = reinterpret_cast<float*>(base + p.scratch.o),
-                      .maximum = reinterpret_cast<float*>(base + p.scratch.maximum),
-                      .sum = reinterpret_cast<float*>(base + p.scratch.sum),
-                      .k = reinterpret_cast<Number*>(base + p.scratch.k),
-                      .v = reinterpret_cast<Number*>(base + p.scratch.v),
-                      .rows = item.num_tokens * item.num_heads};
-    const std::int64_t o_stride = p.scratch.o_stride;
-    Io::load_queries(p, item, block.q);
-    for (std::int64_t i = 0; i < block.rows; ++i) block.maximum[i] = softmax::kNone;
-    for (std::int64_t i = 0; i < block.rows * kLanes; i += kLanes)
-      V::store(block.sum + i, V::zero());
-    for (std::int64_t i = 0; i < block.rows * o_stride; i += kLanes)
-      V::store(block.o + i, V::zero());
-
-    const bool lanes = kInPlace && block.rows <= kLanes && p.head_dim_qk % kPair == 0;
+    const Block block = Block::begin(p, item, scratch);
+    const bool lanes = kInPlace && block.rows <= kLanes && p.head_dim_qk % kPair == 0 &&
+                       p.head_dim_vo % kLanes == 0 && p.custom_mask == nullptr;
     Number* const lane_queries = block.q + kLanes * p.scratch.q_stride;
-    alignas(64) float lane_scores[kLanes * kTile];
     if (lanes) turn_queries(p, block, lane_queries);
 
-    Tiles tiles;
-    tiles.configure();
     dense::TileRows rows[2];
     std::int64_t tile = item.kv_begin / kTile * kTile;
     if (tile < item.kv_end) Io::template locate<kTile>(p, item, tile, rows[0]);
@@ -81,52 +66,33 @@ struct Body {
         next.from = next.to = 0;
       // With few strips to spread them over, requests for the next tile would come in bursts, of
       // which much is dropped: who reads the keys first asks.
-      const bool in_place = lanes && evenly_spaced(rows[now]);
-      if (in_place)
-        score_lanes(p, rows[now], next, lane_queries, lane_scores);
-      else
+      const bool in_place = lanes && tile >= item.shared.begin && tile + kTile <= item.shared.end &&
+                            evenly_spaced(rows[now]);
+      if (!in_place) {
         pack_keys(p, rows[now], block.rows < kFewRows ? &next : nullptr, block.k);
-      pack_values(p, rows[now], block.v);
-      pass_over(p, item, block, tile, rows[now], next, in_place ? lane_scores : nullptr, tiles);
+        pack_values(p, rows[now], block.v);
+      }
+      pass_over(p, item, block, tile, rows[now], next, in_place ? lane_queries : nullptr);
     }
-    tiles.release();
-    for (std::int64_t row = 0; row < block.rows; ++row)
-      Io::finish(p, item, row, block.o + row * o_stride, block.maximum[row],
-                 block.sum + row * kLanes);
+    block.finish(p, item);
   }
 
  private:
-  /// The thread's memory for one item, and its size.
-  struct Block {
-    Number* q;
-    float* o;
-    float* maximum;
-    float* sum;
-    Number* k;
-    Number* v;
-    std::int64_t rows;
-  };
-
-  /// Never a vector strip of one or two rows at the end: 7 = 4 + 3, 8 = 4 + 4.
-  static int strip_rows(std::int64_t left) {
-    if (!kTiles && (left == 7 || left == 8)) return 4;
-    return left < kStripRows ? static_cast<int>(left) : kStripRows;
-  }
-
   /// What passes between the three steps of one strip and one tile.
   struct Strip {
-    alignas(64) float scores[kStripRows * kTile];
-    alignas(64) Number weights[kStripRows * kTile];
-    softmax::RowRule rules[kStripRows];
+    alignas(64) float scores[kMostRows * kTile];
+    alignas(64) Number weights[kMostRows * kTile];
+    softmax::RowRule rules[kMostRows];
     int count;
     int needed;   ///< no row sees a key of the tile at or beyond this
     bool hidden;  ///< some key below `needed`, or in its pair, is hidden from some row
   };
 
-  /// All strips over one packed tile, the next tile being fetched meanwhile.
+  /// All strips over one packed tile, the next tile being fetched meanwhile. With `lane_queries`
+  /// one strip over a tile that is not packed and that all rows see whole.
   static void pass_over(const dense::Params& p, const dense::Item& item, const Block& block,
                         std::int64_t tile, const dense::TileRows& keys, const dense::TileRows& next,
-                        float* all_scores, Tiles& tiles) {
+                        const Number* lane_queries) {
     const std::int64_t q_stride = p.scratch.q_stride;
     const std::int64_t o_stride = p.scratch.o_stride;
     const int fetch_step = static_cast<int>((next.to * kStripRows + block.rows - 1) / block.rows);
@@ -135,7 +101,7 @@ struct Body {
     Strip s;
     const softmax::RowRule common = Io::common_rule(p, item, item.kv_head);
     for (softmax::RowRule& rule : s.rules) rule = common;
-    const bool simple = only_scales(p, common);
+    const bool simple = Block::only_scales(p, common);
     const bool all_whole = simple && tile >= item.shared.begin && tile + kTile <= item.shared.end;
     const float factor = Softmax::log2_factor(common);
     std::int64_t token = 0;
@@ -143,9 +109,11 @@ struct Body {
     for (std::int64_t row = 0; row < block.rows; row += s.count) {
       const std::int64_t left = block.rows - row;
       // Never a strip of one or two rows at the end: 7 = 4 + 3, 8 = 4 + 4.
-      s.count =
-          static_cast<int>(left >= kStripRows ? (left == 7 || left == 8 ? 4 : kStripRows) : left);
-      for (int stop = fetched + fetch_step; fetched < stop && fetched < next.to; ++fetched) {
+      s.count = static_cast<int>(lane_queries != nullptr ? left
+                                 : left >= kStripRows    ? (left == 7 || left == 8 ? 4 : kStripRows)
+                                                         : left);
+      for (int stop = fetched + fetch_step;
+           lane_queries == nullptr && fetched < stop && fetched < next.to; ++fetched) {
         Io::prefetch_far(next.k[fetched], p.head_dim_qk * kBytes);
         Io::prefetch_far(next.v[fetched], p.head_dim_vo * kBytes);
       }
@@ -161,40 +129,38 @@ struct Body {
 
       float* const o = block.o + row * o_stride;
       const int span = (s.needed + kKeyStep - 1) / kKeyStep * kKeyStep;
-      float* const strip_scores = all_scores != nullptr ? all_scores + row * kTile : s.scores;
-      if (all_scores == nullptr)
-        multiply_rows(
-            s.count, block.q + row * q_stride, q_stride, block.k, kTile * kPair,
-            kTiles ? static_cast<int>(q_stride) / kPair : (p.head_dim_qk + kPair - 1) / kPair,
-            span / kLanes, s.scores, kTile, false, tiles);
+      if (lane_queries == nullptr)
+        multiply_rows(s.count, block.q + row * q_stride, q_stride, block.k, kTile * kPair,
+                      (p.head_dim_qk + kPair - 1) / kPair, span / kLanes, s.scores, kTile, false);
+      else if constexpr (kInPlace)
+        score_lanes(p, keys, next, lane_queries, s.scores);
       for (int r = 0; r < s.count; ++r) {
-        float* const scores = strip_scores + r * kTile;
+        float* const scores = s.scores + r * kTile;
         Number* const weights = s.weights + r * kTile;
         float& maximum = block.maximum[row + r];
         float* const sum = block.sum + (row + r) * kLanes;
-        if (whole)
-          Softmax::template update_whole<kTile>(scores, factor, maximum, sum, o + r * o_stride,
-                                                o_stride, weights);
-        else
-          Softmax::update(scores, span, s.rules[r], maximum, sum, o + r * o_stride, o_stride,
-                          weights);
+        const float shrink =
+            whole ? Softmax::template update_whole<kTile>(scores, factor, maximum, sum, weights)
+                  : Softmax::update(scores, span, s.rules[r], maximum, sum, weights);
+        if (shrink != 1.0f) Softmax::scale(o + r * o_stride, o_stride, shrink);
+      }
+      if constexpr (kInPlace) {
+        if (lane_queries != nullptr) {
+          add_values_in_place(p, keys, s, o);
+          continue;
+        }
       }
       // A hidden key weighs 0, but 0 times a value that is not finite is NaN.
       if (s.hidden && values == Values::unchecked)
-        values = all_finite(block.v, kTile * o_stride) ? Values::finite : Values::not_finite;
+        values = Block::all_finite(block.v, kTile * o_stride) ? Values::finite : Values::not_finite;
       if (s.hidden && values == Values::not_finite)
-        add_visible_values(p, keys, s, o);
+        for (int r = 0; r < s.count; ++r)
+          Block::add_visible_values(p, keys, s.rules[r], s.weights + r * kTile, o + r * o_stride);
       else
         multiply_rows(s.count, s.weights, kTile, block.v, o_stride * kPair,
-                      kTiles ? span / kPair : (s.needed + kPair - 1) / kPair,
-                      static_cast<int>(o_stride / kLanes), o, o_stride, true, tiles);
+                      (s.needed + kPair - 1) / kPair, static_cast<int>(o_stride / kLanes), o,
+                      o_stride, true);
     }
-  }
-
-  /// Nothing but the scale stands between the product and the logit of a visible key.
-  static bool only_scales(const dense::Params& p, const softmax::RowRule& common) {
-    return p.temperature == nullptr && p.alibi_slopes == nullptr && p.custom_mask == nullptr &&
-           Softmax::only_scales(common);
   }
 
   /// Rules of the strip's rows, which begin at `token` and `head` of the item; moves both behind
@@ -218,7 +184,7 @@ struct Body {
     }
     // A product may reach further than anybody looks.
     s.hidden = last_from > keys.from || first_to < s.needed || s.rules[0].bits != nullptr ||
-               (s.needed % Unit::kDepth != 0 && s.needed < keys.to);
+               (s.needed % kPair != 0 && s.needed < keys.to);
   }
 
   /// Queries of up to kLanes rows for score_lanes: [head_dim_qk / kPair][kLanes][kPair].
@@ -249,6 +215,10 @@ struct Body {
   /// so few rows multiply them. Sums are formed in the order of register_tile: the same bits.
   static void score_lanes(const dense::Params& p, const dense::TileRows& keys,
                           const dense::TileRows& next, const Number* q, float* scores) {
+    constexpr std::int64_t kPairBytes = kPair * kBytes;
+    const std::int64_t row_bytes = p.head_dim_qk * kBytes;
+    // One request a step: the next tile's lines at this place of their rows.
+    const char* const* const fetch = next.from == 0 && next.to == kTile ? next.k : keys.k;
     for (int key = 0; key < kTile; key += kLanes) {
       const char* const first = keys.k[key];
       const std::int64_t step = keys.k[key + 1] - first;
@@ -263,36 +233,52 @@ struct Body {
         if constexpr (n == 6) return from + 2 * odd[1];
         if constexpr (n == 2 || n == 4) return from + n * odd[0];
       };
-      const int fetch_end = key + kLanes < next.to ? key + kLanes : next.to;
       F sums[kLanes];
       simd::unroll<kLanes>([&](auto i) { sums[i] = V::zero(); });
-      const std::int64_t row_bytes = p.head_dim_qk * kBytes;
-      constexpr std::int64_t kPairBytes = kPair * kBytes;
-      const Number* query = q;
-      int fetched = key > next.from ? key : next.from;
-      for (std::int64_t at = 0; at < row_bytes; at += kPairBytes, query += kLanes * kPair) {
-        const Operand x = Unit::load(query);
+      const auto multiply_pair = [&](std::int64_t at) {
+        const Operand x = Unit::load(q + at / kBytes * kLanes);
         simd::unroll<kLanes>([&](auto i) {
           const auto* const pair = reinterpret_cast<const Number*>(key_at(i) + at);
           sums[i] = Unit::multiply_add(Unit::broadcast(pair), x, sums[i]);
         });
-        // One request a step: the next tile's lines at this place of their rows.
-        if (fetched < fetch_end) V::prefetch(next.k[fetched++] + at / kLine * kLine);
-        if ((at + kPairBytes) % kLine == 0) fetched = key > next.from ? key : next.from;
+        V::prefetch(fetch[key + at / kPairBytes % kLanes] + at / kLine * kLine);
+      };
+      std::int64_t at = 0;
+      for (; at + 2 * kPairBytes <= row_bytes; at += 2 * kPairBytes) {
+        multiply_pair(at);
+        multiply_pair(at + kPairBytes);
       }
+      if (at < row_bytes) multiply_pair(at);
       V::transpose(sums);
       simd::unroll<kLanes>([&](auto i) { V::store(scores + i * kTile + key, sums[i]); });
     }
   }
 
+  /// o += weights · values of up to kLanes rows, from values as they lie; kLanes columns at a time.
+  /// Rows beyond the strip's last weigh nothing and have room in o. The order of register_tile.
+  static void add_values_in_place(const dense::Params& p, const dense::TileRows& keys, Strip& s,
+                                  float* o) {
+    const std::int64_t o_stride = p.scratch.o_stride;
+    for (int i = s.count * kTile; i < kLanes * kTile; ++i) s.weights[i] = 0;
+    for (std::int64_t d = 0; d < p.head_dim_vo; d += kLanes) {
+      F sums[kLanes];
+      simd::unroll<kLanes>([&](auto r) { sums[r] = V::load(o + r * o_stride + d); });
+      for (int key = 0; key < kTile; key += kPair) {
+        const Operand x = Unit::template column_as<T>(&keys.v[key], d * kBytes);
+        simd::unroll<kLanes>([&](auto r) {
+          sums[r] = Unit::multiply_add(Unit::broadcast(s.weights + r * kTile + key), x, sums[r]);
+        });
+      }
+      simd::unroll<kLanes>([&](auto r) { V::store(o + r * o_stride + d, sums[r]); });
+    }
+  }
+
   static void pack_keys(const dense::Params& p, const dense::TileRows& keys,
                         const dense::TileRows* next, Number* out) {
-    // Tiles read whole operands: dims beyond the last are packed as zeros for them.
-    const std::int64_t dims = kTiles ? p.scratch.q_stride : p.head_dim_qk;
-    for (std::int64_t d = 0; d < dims; d += Unit::kNumbers) {
+    for (std::int64_t d = 0; d < p.head_dim_qk; d += Unit::kNumbers) {
       const std::int64_t left = p.head_dim_qk - d;
       const int n = left < Unit::kNumbers ? static_cast<int>(left) : Unit::kNumbers;
-      const int pairs = kTiles ? kLanes : (n + kPair - 1) / kPair;
+      const int pairs = (n + kPair - 1) / kPair;
       for (int key = 0; key < kTile; key += kLanes) {
         Operand m[kLanes];
         simd::unroll<kLanes>([&](auto i) {
@@ -341,67 +327,16 @@ struct Body {
     }
   }
 
-  static bool all_finite(const Number* numbers, std::int64_t count) {
-    // x * 0 is NaN unless x is finite, and NaN survives a sum.
-    F sum = V::zero();
-    const F zero = V::zero();
-    for (std::int64_t i = 0; i < count; i += kLanes) {
-      if constexpr (kPair == 2)
-        sum = V::fma(V::template load_as<DType::bf16>(numbers + i), zero, sum);
-      else
-        sum = V::fma(V::load(numbers + i), zero, sum);
-    }
-    const float total = V::sum(sum);
-    return total == total;
-  }
-
-  /// The slow, exact way: only visible keys enter the arithmetic.
-  static void add_visible_values(const dense::Params& p, const dense::TileRows& keys,
-                                 const Strip& s, float* o) {
-    const std::int64_t o_stride = p.scratch.o_stride;
-    for (int r = 0; r < s.count; ++r) {
-      const softmax::RowRule& rule = s.rules[r];
-      for (int key = rule.from; key < rule.to; ++key) {
-        const std::int64_t bit = rule.first_bit + key;
-        if (rule.bits != nullptr && ((rule.bits[bit >> 3] >> (bit & 7)) & 1) == 0) continue;
-        const F weight = weight_of(s.weights[r * kTile + key]);
-        for (std::int64_t d = 0; d < p.head_dim_vo; d += kLanes) {
-          const std::int64_t left = p.head_dim_vo - d;
-          const int n = left < kLanes ? static_cast<int>(left) : kLanes;
-          float* const to = o + r * o_stride + d;
-          V::store(to, V::fma(weight, V::template load_as_n<T>(keys.v[key] + d * kBytes, n),
-                              V::load(to)));
-        }
-      }
-    }
-  }
-
-  static F weight_of(Number number) {
-    if constexpr (kPair == 2) {
-      const std::uint32_t bits = static_cast<std::uint32_t>(number) << 16;
-      float value;
-      __builtin_memcpy(&value, &bits, sizeof value);
-      return V::set(value);
-    } else {
-      return V::set(number);
-    }
-  }
-
   static void multiply_rows(int rows, const Number* a, std::int64_t a_stride, const Number* b,
                             std::int64_t b_stride, int pairs, int columns, float* c,
-                            std::int64_t c_stride, bool add, Tiles& tiles) {
-    if constexpr (kTiles) {
-      tile::Product<Tiles>::run(tiles, rows, a, a_stride, b, b_stride, pairs, columns * kLanes, c,
-                                c_stride, add);
-    } else {
-      switch (rows) {
-        case 1: return multiply<1>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
-        case 2: return multiply<2>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
-        case 3: return multiply<3>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
-        case 4: return multiply<4>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
-        case 5: return multiply<5>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
-        default: return multiply<6>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
-      }
+                            std::int64_t c_stride, bool add) {
+    switch (rows) {
+      case 1: return multiply<1>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+      case 2: return multiply<2>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+      case 3: return multiply<3>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+      case 4: return multiply<4>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+      case 5: return multiply<5>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
+      default: return multiply<6>(a, a_stride, b, b_stride, pairs, columns, c, c_stride, add);
     }
   }
 

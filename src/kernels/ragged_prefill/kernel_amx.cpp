@@ -1,5 +1,5 @@
-#include "kernels/ragged_prefill/body.hpp"
 #include "kernels/ragged_prefill/table.hpp"
+#include "kernels/ragged_prefill/tile_body.hpp"
 #include "kernels/simd/amx.hpp"
 #include "kernels/tile/amx.hpp"
 
@@ -10,7 +10,7 @@ using Unit = dense::TileUnit<simd::Amx, tile::AmxTiles>;
 
 template <DType T>
 constexpr dense::KernelRow make(const char* name) {
-  return dense::make_row<Body<Unit, T>, Unit>(name, simd::Isa::amx, T);
+  return dense::make_row<TileBody<Unit, T>, Unit>(name, simd::Isa::amx, T);
 }
 
 }  // namespace

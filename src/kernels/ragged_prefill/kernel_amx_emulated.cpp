@@ -1,5 +1,5 @@
-#include "kernels/ragged_prefill/body.hpp"
 #include "kernels/ragged_prefill/table.hpp"
+#include "kernels/ragged_prefill/tile_body.hpp"
 #include "kernels/simd/scalar_bf16.hpp"
 #include "kernels/tile/amx_emulated.hpp"
 
@@ -10,7 +10,7 @@ using Unit = dense::TileUnit<simd::ScalarBf16, tile::Emulated>;
 
 template <DType T>
 constexpr dense::KernelRow make(const char* name) {
-  return dense::make_row<Body<Unit, T>, Unit>(name, simd::Isa::scalar, T);
+  return dense::make_row<TileBody<Unit, T>, Unit>(name, simd::Isa::scalar, T);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Online softmax of one query row over one tile of keys (layer kernels): the state is
-// (o unnormalised, maximum, sum), the weights come out as numbers of the multiplying unit.
+// (o unnormalised, maximum, sum), the weights come out as numbers of the multiplying unit. Where
+// the maximum moves, o and weights not yet multiplied have to be scaled by the factor returned.
 //
 // Inside, logits are in log2 units. The maximum is moved only when it would grow by more than
 // kSlack: until then weights may exceed 1 (at most 2^kSlack), which costs no precision in floating
@@ -37,11 +38,14 @@ struct OnlineSoftmax {
   using F = typename Unit::F;
   static constexpr int kLanes = V::kLanes;
   static constexpr int kStep = kLanes * Unit::kPair;
+  /// Weights of this many keys lie together.
+  static constexpr int kWeightBlock = 32;
 
   /// scores: raw products of `num_keys` keys, room for whole steps; overwritten. weights: receives
-  /// whole steps, zero beyond the visible keys. sum: kLanes partial sums.
-  static void update(float* scores, int num_keys, const RowRule& rule, float& maximum, float* sum,
-                     float* o, std::int64_t o_stride, typename Unit::Number* weights) {
+  /// whole steps, zero beyond the visible keys. sum: kLanes partial sums. Returns the factor that
+  /// brings what was summed before to the new maximum, nearly always 1.
+  static float update(float* scores, int num_keys, const RowRule& rule, float& maximum, float* sum,
+                      typename Unit::Number* weights, std::int64_t weight_stride = kWeightBlock) {
     const int padded = (num_keys + kStep - 1) / kStep * kStep;
     const bool partly = rule.from > 0 || rule.to < padded || rule.bits != nullptr;
     const bool plain = only_scales(rule);
@@ -61,9 +65,9 @@ struct OnlineSoftmax {
       }
     }
 
-    raise_maximum(V::mul(best, V::set(factor)), maximum, sum, o, o_stride);
-    const F minus = subtrahend(maximum);
     const F times = V::set(factor);
+    const float shrink = raise_maximum(V::mul(best, times), maximum, sum);
+    const F minus = subtrahend(maximum);
     F total = V::load(sum);
     for (int i = 0; i < padded; i += kStep) {
       F p[Unit::kPair];
@@ -71,24 +75,26 @@ struct OnlineSoftmax {
         p[h] = Unit::exp2(V::fma(V::load(scores + i + h * kLanes), times, minus));
         total = V::add(total, p[h]);
       });
-      Unit::store(weights + i, Unit::round(p));
+      Unit::store(weight_at(weights, weight_stride, i), Unit::round(p));
     }
     V::store(sum, total);
+    return shrink;
   }
 
   /// The same for a whole tile of kKeys keys, all visible, under a rule that only scales (by
   /// `factor` > 0, into log2 units): the scores stay in registers.
   template <int kKeys>
-  static void update_whole(const float* scores, float factor, float& maximum, float* sum, float* o,
-                           std::int64_t o_stride, typename Unit::Number* weights) {
+  static float update_whole(const float* scores, float factor, float& maximum, float* sum,
+                            typename Unit::Number* weights,
+                            std::int64_t weight_stride = kWeightBlock) {
     constexpr int kVectors = kKeys / kLanes;
     F x[kVectors];
     simd::unroll<kVectors>([&](auto i) { x[i] = V::load(scores + i * kLanes); });
     F best = x[0];
     simd::unroll<kVectors>([&](auto i) { best = V::max(x[i], best); });
-    raise_maximum(V::mul(best, V::set(factor)), maximum, sum, o, o_stride);
-    const F minus = subtrahend(maximum);
     const F times = V::set(factor);
+    const float shrink = raise_maximum(V::mul(best, times), maximum, sum);
+    const F minus = subtrahend(maximum);
     simd::unroll<kVectors>([&](auto i) { x[i] = Unit::exp2(V::fma(x[i], times, minus)); });
     F total = V::load(sum);
     simd::unroll<kVectors / Unit::kPair>([&](auto i) {
@@ -97,9 +103,21 @@ struct OnlineSoftmax {
         p[h] = x[i * Unit::kPair + h];
         total = V::add(total, p[h]);
       });
-      Unit::store(weights + i * kStep, Unit::round(p));
+      Unit::store(weight_at(weights, weight_stride, i * kStep), Unit::round(p));
     });
     V::store(sum, total);
+    return shrink;
+  }
+
+  /// What follows a factor that is not 1.
+  static void scale(float* o, std::int64_t count, float factor) {
+    const F times = V::set(factor);
+    for (std::int64_t i = 0; i < count; i += kLanes) V::store(o + i, V::mul(V::load(o + i), times));
+  }
+
+  template <class Number>
+  static Number* weight_at(Number* weights, std::int64_t stride, int key) {
+    return weights + key / kWeightBlock * stride + key % kWeightBlock;
   }
 
   /// Whether a rule only scales; `factor` brings raw products into log2 units then.
@@ -111,21 +129,19 @@ struct OnlineSoftmax {
  private:
   /// `best`: the largest logits of the tile, lane by lane. Only a row whose maximum moves needs to
   /// know the largest of them.
-  static void raise_maximum(F best, float& maximum, float* sum, float* o, std::int64_t o_stride) {
+  static float raise_maximum(F best, float& maximum, float* sum) {
     const float limit = maximum == kNone ? kNone : maximum + kSlack;
-    if (V::any_greater(best, V::set(limit)))
-      move_maximum(V::largest(best), maximum, sum, o, o_stride);
+    if (!V::any_greater(best, V::set(limit))) return 1.0f;
+    return move_maximum(V::largest(best), maximum, sum);
   }
 
-  [[gnu::noinline]] static void move_maximum(float tile_maximum, float& maximum, float* sum,
-                                             float* o, std::int64_t o_stride) {
-    if (maximum != kNone) {
-      const F shrink = V::exp2(V::set(maximum - tile_maximum));
-      V::store(sum, V::mul(V::load(sum), shrink));
-      for (std::int64_t i = 0; i < o_stride; i += kLanes)
-        V::store(o + i, V::mul(V::load(o + i), shrink));
-    }
+  [[gnu::noinline]] static float move_maximum(float tile_maximum, float& maximum, float* sum) {
+    const float before = maximum;
     maximum = tile_maximum;
+    if (before == kNone) return 1.0f;
+    const F shrink = V::exp2(V::set(before - tile_maximum));
+    V::store(sum, V::mul(V::load(sum), shrink));
+    return V::largest(shrink);
   }
 
   /// With nothing visible yet it is 0: hidden keys weigh 0 and NaN stays NaN.

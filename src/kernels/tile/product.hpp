@@ -1,79 +1,121 @@
-// Rows times packed columns on tiles (layer kernels).
+// Products on tiles, a step at a time (layer kernels). A thread alternates steps with vector work:
+// the tile unit multiplies for 64 cycles a step, and what stands next in the program runs
+// meanwhile.
 #pragma once
 
 #include <cstdint>
 
 namespace attune::kernels::tile {
 
-/// c[rows][columns] (+)= a[rows][2 * pairs] · b[pairs][columns][2]. Reads and writes whole tiles:
-/// rows up to the next multiple of 16, columns a multiple of 32, pairs a multiple of 16. Strides
-/// count elements.
-template <class Tiles>
-struct Product {
-  static constexpr int kRows = 16;
-  static constexpr int kPairs = 16;
+inline constexpr int kSide = 16;           ///< rows of a tile; columns of sums
+inline constexpr int kDepth = 32;          ///< numbers of bf16 a row of a tile holds
+inline constexpr int kTileNumbers = 512;   ///< bf16 of a tile
+inline constexpr std::int64_t kLine = 64;  ///< bytes of a row of a tile
 
-  static void run(Tiles& tiles, int rows, const std::uint16_t* a, std::int64_t a_stride,
-                  const std::uint16_t* b, std::int64_t b_stride, int pairs, std::int64_t columns,
-                  float* c, std::int64_t c_stride, bool add) {
-    for (int row = 0; row < rows; row += 2 * kRows) {
-      for (std::int64_t col = 0; col < columns; col += 2 * kRows) {
-        const std::uint16_t* const a_block = a + row * a_stride;
-        const std::uint16_t* const b_block = b + col * 2;
-        float* const c_block = c + row * c_stride + col;
-        if (rows - row > kRows)
-          block<2>(tiles, a_block, a_stride, b_block, b_stride, pairs, c_block, c_stride, add);
-        else
-          block<1>(tiles, a_block, a_stride, b_block, b_stride, pairs, c_block, c_stride, add);
-      }
+/// blocks x (c[32 or 16 rows][32 columns] (+)= a[rows][steps * 32] · b[steps * 32][32 columns]).
+/// b's tiles are packed, 1 KB each. Strides and offsets count elements.
+struct Product {
+  const std::uint16_t* a = nullptr;
+  std::int64_t a_stride = 0;  ///< from a row to the next
+  std::int64_t a_low = 0;     ///< to the lower 16 rows
+  std::int64_t a_step = 0;
+  const std::uint16_t* b = nullptr;
+  std::int64_t b_right = 0;  ///< to the tile of the right 16 columns
+  std::int64_t b_step = 0;
+  std::int64_t b_block = 0;
+  float* c = nullptr;
+  std::int64_t c_stride = 0;
+  std::int64_t c_block = 0;
+  bool add = false;
+  bool low_rows = true;  ///< 32 rows, not 16
+  int steps = 0;
+  int blocks = 0;
+
+  int block = 0;  ///< where it stands
+  int step = 0;
+
+  [[nodiscard]] bool done() const { return block == blocks; }
+};
+
+/// Sums in tiles 0 to 3, rows in 4 and 5, columns in 6 and 7.
+template <class Tiles>
+class Multiplier {
+ public:
+  Multiplier() { tiles_.configure(); }
+  Multiplier(const Multiplier&) = delete;
+  Multiplier& operator=(const Multiplier&) = delete;
+  ~Multiplier() { tiles_.release(); }
+
+  /// One step of `p`: four products. A product's block is to be finished before another product
+  /// takes a step.
+  [[gnu::always_inline]] void step(Product& p) {
+    if (p.step == 0) begin_block(p);
+    const std::uint16_t* const a = p.a + p.step * p.a_step;
+    const std::uint16_t* const b = p.b + p.block * p.b_block + p.step * p.b_step;
+    // All loads before all products: one product after each load took 10 % longer.
+    tiles_.template load<6>(b, kLine);
+    tiles_.template load<4>(a, p.a_stride * 2);
+    tiles_.template load<7>(b + p.b_right, kLine);
+    if (p.low_rows) {
+      tiles_.template load<5>(a + p.a_low, p.a_stride * 2);
+      tiles_.template multiply_add<0, 4, 6>();
+      tiles_.template multiply_add<1, 4, 7>();
+      tiles_.template multiply_add<2, 5, 6>();
+      tiles_.template multiply_add<3, 5, 7>();
+    } else {
+      tiles_.template multiply_add<0, 4, 6>();
+      tiles_.template multiply_add<1, 4, 7>();
     }
+    if (++p.step < p.steps) return;
+    sums_ = {p.c + p.block * p.c_block, p.c_stride, p.low_rows};
+    p.step = 0;
+    ++p.block;
+  }
+
+  /// Writes the last block's sums. A block's sums are written when the next one begins, not at
+  /// once: stores that wait for products hold up the loads behind them.
+  void settle() {
+    if (sums_.c == nullptr) return;
+    const std::int64_t stride = sums_.stride * 4;
+    tiles_.template store<0>(sums_.c, stride);
+    tiles_.template store<1>(sums_.c + kSide, stride);
+    if (sums_.low_rows) {
+      float* const low = sums_.c + kSide * sums_.stride;
+      tiles_.template store<2>(low, stride);
+      tiles_.template store<3>(low + kSide, stride);
+    }
+    sums_.c = nullptr;
   }
 
  private:
-  /// R tiles of rows by two of columns: sums in tiles 0 to 3, rows in 4 and 5, columns in 6 and 7.
-  /// With R = 2 four loads feed four products, and the multiplier never waits.
-  template <int R>
-  static void block(Tiles& tiles, const std::uint16_t* a, std::int64_t a_stride,
-                    const std::uint16_t* b, std::int64_t b_stride, int pairs, float* c,
-                    std::int64_t c_stride, bool add) {
-    const std::int64_t a_bytes = a_stride * 2;
-    const std::int64_t b_bytes = b_stride * 2;
-    const std::int64_t c_bytes = c_stride * 4;
-    float* const c_low = c + kRows * c_stride;
-    if (add) {
-      tiles.template load<0>(c, c_bytes);
-      tiles.template load<1>(c + kRows, c_bytes);
-      if constexpr (R == 2) {
-        tiles.template load<2>(c_low, c_bytes);
-        tiles.template load<3>(c_low + kRows, c_bytes);
-      }
-    } else {
-      tiles.template zero<0>();
-      tiles.template zero<1>();
-      if constexpr (R == 2) {
-        tiles.template zero<2>();
-        tiles.template zero<3>();
-      }
+  void begin_block(const Product& p) {
+    settle();
+    if (!p.add) {
+      tiles_.template zero<0>();
+      tiles_.template zero<1>();
+      tiles_.template zero<2>();
+      tiles_.template zero<3>();
+      return;
     }
-    for (int k = 0; k < pairs; k += kPairs) {
-      tiles.template load<6>(b + k * b_stride, b_bytes);
-      tiles.template load<4>(a + k * 2, a_bytes);
-      tiles.template multiply_add<0, 4, 6>();
-      tiles.template load<7>(b + k * b_stride + kRows * 2, b_bytes);
-      tiles.template multiply_add<1, 4, 7>();
-      if constexpr (R == 2) {
-        tiles.template load<5>(a + kRows * a_stride + k * 2, a_bytes);
-        tiles.template multiply_add<2, 5, 6>();
-        tiles.template multiply_add<3, 5, 7>();
-      }
-    }
-    tiles.template store<0>(c, c_bytes);
-    tiles.template store<1>(c + kRows, c_bytes);
-    if constexpr (R == 2) {
-      tiles.template store<2>(c_low, c_bytes);
-      tiles.template store<3>(c_low + kRows, c_bytes);
+    const std::int64_t stride = p.c_stride * 4;
+    const float* const c = p.c + p.block * p.c_block;
+    tiles_.template load<0>(c, stride);
+    tiles_.template load<1>(c + kSide, stride);
+    if (p.low_rows) {
+      const float* const low = c + kSide * p.c_stride;
+      tiles_.template load<2>(low, stride);
+      tiles_.template load<3>(low + kSide, stride);
     }
   }
+
+  struct Sums {
+    float* c = nullptr;
+    std::int64_t stride = 0;
+    bool low_rows = true;
+  };
+
+  Tiles tiles_;
+  Sums sums_;
 };
 
 }  // namespace attune::kernels::tile
