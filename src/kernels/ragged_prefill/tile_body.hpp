@@ -79,6 +79,7 @@ class TileBody {
         factor_(Softmax::log2_factor(common_)) {}
 
   void run() {
+    multiplier_.configure();
     int now = 0;
     panel_ = item_.kv_begin / kPanel * kPanel;
     if (panel_ < item_.kv_end) locate(panel_, keys_[0]);
@@ -93,6 +94,7 @@ class TileBody {
       }
       pass_over(keys_[now], keys_[now ^ 1]);
     }
+    multiplier_.release();
     block_.finish(p_, item_);
   }
 

@@ -41,10 +41,10 @@ struct Product {
 template <class Tiles>
 class Multiplier {
  public:
-  Multiplier() { tiles_.configure(); }
-  Multiplier(const Multiplier&) = delete;
-  Multiplier& operator=(const Multiplier&) = delete;
-  ~Multiplier() { tiles_.release(); }
+  /// Before any other verb and after all others. No destructor: its clean-up code for exceptions
+  /// would be a symbol that objects of other instruction sets share.
+  void configure() { tiles_.configure(); }
+  void release() { tiles_.release(); }
 
   /// One step of `p`: four products. A product's block is to be finished before another product
   /// takes a step.
