@@ -69,6 +69,15 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < kHeld; ++j) v[j] = sum[j] + scale * v[j];
     store_held(residual, row, v);
   }
+  // Under way while the sums are formed.
+  float weight[kHeld];
+  float bias[kHeld];
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) {
+    const int i = static_cast<int>(threadIdx.x) + j * kThreads;
+    weight[j] = n.weight == nullptr || i >= width ? 1.0f : n.weight[i] + n.weight_offset;
+    bias[j] = n.bias == nullptr || i >= width ? 0.0f : n.bias[i];
+  }
   float mean = 0.0f;
   if (n.layer_norm) {
     float sum = 0.0f;
@@ -86,13 +95,7 @@ __global__ void __launch_bounds__(kThreads)
   const float variance = block_reduce<kThreads, false>(squares) / static_cast<float>(width);
   const float factor = 1.0f / sqrtf(variance + n.eps);
 #pragma unroll
-  for (int j = 0; j < kHeld; ++j) {
-    const int i = static_cast<int>(threadIdx.x) + j * kThreads;
-    if (i >= width) continue;
-    const float weight = n.weight == nullptr ? 1.0f : n.weight[i] + n.weight_offset;
-    const float bias = n.bias == nullptr ? 0.0f : n.bias[i];
-    v[j] = (v[j] - mean) * factor * weight + bias;
-  }
+  for (int j = 0; j < kHeld; ++j) v[j] = (v[j] - mean) * factor * weight[j] + bias[j];
   store_held(out, row, v);
 }
 
@@ -166,25 +169,17 @@ __global__ void rope_kernel(Rows x, const float* cos_sin, std::int64_t row, std:
   }
 }
 
-constexpr int kColumnsEach = 4;  ///< of a thread, blockDim.x apart
-
-/// out[row, i] = f(row, i) for every element: x of block and grid run over rows' pieces, y over
-/// rows.
+/// out[row, i] = f(row, i) for every element, one a thread: at a few rows more a thread would wait
+/// for one load after another.
 template <class F>
 __global__ void __launch_bounds__(kThreads) each_element_kernel(Rows out, F f) {
   const std::int64_t rows = out.tokens * out.heads;
-  const std::int64_t first = blockIdx.y * std::int64_t{blockDim.x} * kColumnsEach + threadIdx.x;
   for (std::int64_t row = blockIdx.x * std::int64_t{blockDim.y} + threadIdx.y; row < rows;
        row += std::int64_t{gridDim.x} * blockDim.y) {
     const std::int64_t to = row_begin(out, row);
-    for (std::int64_t piece = first; piece < out.width;
-         piece += std::int64_t{gridDim.y} * blockDim.x * kColumnsEach) {
-#pragma unroll
-      for (int j = 0; j < kColumnsEach; ++j) {
-        const std::int64_t column = piece + j * std::int64_t{blockDim.x};
-        if (column < out.width) write(out.data, out.dtype, to + column, f(row, column));
-      }
-    }
+    for (std::int64_t column = blockIdx.y * std::int64_t{blockDim.x} + threadIdx.x;
+         column < out.width; column += std::int64_t{gridDim.y} * blockDim.x)
+      write(out.data, out.dtype, to + column, f(row, column));
   }
 }
 
@@ -196,7 +191,7 @@ void each_element(const Rows& out, cudaStream_t stream, F f) {
   while (across < kThreads && across < out.width) across *= 2;
   const unsigned down = kThreads / across;
   const std::int64_t blocks = base::ceil_div(num_rows(out), std::int64_t{down});
-  const std::int64_t pieces = base::ceil_div(out.width, std::int64_t{across} * kColumnsEach);
+  const std::int64_t pieces = base::ceil_div(out.width, std::int64_t{across});
   ptx::launch(each_element_kernel<F>,
               dim3(static_cast<unsigned>(std::min(blocks, kMaxGridX)),
                    static_cast<unsigned>(std::min(pieces, kMaxGridY))),
@@ -334,9 +329,9 @@ __global__ void merge_attention_kernel(Rows o, float* lse, std::int64_t lse_row,
   const std::int64_t to = row_begin(o, row);
   const std::int64_t from = row_begin(more, row);
   for (std::int64_t i = threadIdx.x % 32; i < o.width; i += 32)
-    write(o.data, o.dtype, to + i,
-          (a * read(o.data, o.dtype, to + i) + b * read(more.data, more.dtype, from + i)) /
-              (a + b));
+    write(
+        o.data, o.dtype, to + i,
+        (a * read(o.data, o.dtype, to + i) + b * read(more.data, more.dtype, from + i)) / (a + b));
   // Every lane has read the old value.
   __syncwarp();
   if (threadIdx.x % 32 == 0) lse[token * lse_row + head] = top + logf(a + b);
@@ -382,8 +377,10 @@ void norm(const Rows& x, const Rows* residual, float scale, const Norm& n, const
     ptx::launch(kernel, static_cast<unsigned>(num_rows(x)), kThreads, 0, stream, x,
                 residual == nullptr ? Rows{} : *residual, residual != nullptr, scale, n, out);
   };
-  if (x.width <= 4 * kThreads) {
-    with(&norm_kernel<4>);
+  if (x.width <= kThreads) {
+    with(&norm_kernel<1>);
+  } else if (x.width <= 8 * kThreads) {
+    with(&norm_kernel<8>);
   } else if (x.width <= 16 * kThreads) {
     with(&norm_kernel<16>);
   } else if (x.width <= 32 * kThreads) {
