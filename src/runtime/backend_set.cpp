@@ -15,7 +15,8 @@ Result<std::shared_ptr<Backend>> make_one(const Registry& registry, const std::s
 /// The name that serves `spec` over ragged keys: `name`, or whatever the registry chooses.
 Result<std::string> choose_expanded(const Registry& registry, const BackendRequest& request,
                                     const std::string& name, const AttentionSpec& spec) {
-  SelectionOptions options{.prefill = name, .decode = name};
+  // Nothing decodes in this form: who could does not matter.
+  SelectionOptions options{.prefill = name, .fallback = FallbackPolicy::allow};
   options.required = FeatureSet(Feature::ragged_kv) | Feature::lse;
   const ModelQuery query{.architecture = {}, .groups = {{.kind = "expanded", .spec = spec}}};
   const Result<Selection> chosen = registry.select(query, request.device, options);
@@ -56,10 +57,16 @@ ExpandedBackends make_expanded(const Registry& registry, const BackendRequest& r
   Result<std::shared_ptr<Backend>> made = make_one(registry, *name, context);
   if (!made.ok()) return {.refusal = made.status().text()};
   ExpandedBackends expanded{.own = std::move(*made)};
-  if (!joins_chunks(expanded.own->descriptor(), request.device.kind)) return expanded;
+  if (!joins_chunks(expanded.own->descriptor(), request.device.kind)) {
+    expanded.refusal = *name + " joins no chunks of a cached prefix";
+    return expanded;
+  }
   context.spec = prefix;
   made = make_one(registry, *name, context);
-  if (made.ok()) expanded.prefix = std::move(*made);
+  if (made.ok())
+    expanded.prefix = std::move(*made);
+  else
+    expanded.refusal = made.status().text();
   return expanded;
 }
 

@@ -26,7 +26,7 @@ namespace attune::runtime {
 struct ExpandedBackends {
   std::shared_ptr<Backend> own{};
   std::shared_ptr<Backend> prefix{};  ///< nullptr: only where there is none
-  std::string refusal{};              ///< why there is no `own`
+  std::string refusal{};              ///< why one of them is missing
 
   [[nodiscard]] bool usable() const { return own != nullptr; }
 };

@@ -53,7 +53,7 @@ Status StepPlans::allocate_latent(const model::ModelConfig& config) {
     const ExpandedBackends& expanded = backends_.groups[g].expanded;
     const model::AttentionGroup& group = backends_.attention[g];
     if (!is_latent(group)) continue;
-    if (options_.latent.form == LatentForm::expanded && !expanded.usable())
+    if (options_.latent.form == LatentForm::expanded && expanded.prefix == nullptr)
       return unsupported("the expanded form of latent layers was wanted: " + expanded.refusal);
     if (options_.latent.form == LatentForm::absorbed || !expanded.usable()) continue;
     latent_[g] = std::make_unique<LatentPlans>(expanded, *config.attention_of(group.layers[0]),

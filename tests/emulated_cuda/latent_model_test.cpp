@@ -1,0 +1,203 @@
+// A model with latents of the widths that GPU kernels are made for, 512 + 64, through the whole
+// engine on the emulated card: absorbed and expanded, prefilled in pieces and decoded, held against
+// the reference backend on the CPU.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <attune/device.hpp>
+#include <attune/registry.hpp>
+
+#include "runtime/session.hpp"
+#include "support/scratch_folder.hpp"
+#include "tensor/narrow_float.hpp"
+
+namespace attune::runtime {
+namespace {
+
+constexpr int kHidden = 96;
+constexpr int kLayers = 2;
+constexpr int kHeads = 4;
+constexpr int kQueryRank = 48;
+constexpr int kRank = 512;
+constexpr int kRope = 64;
+constexpr int kNope = 128;
+constexpr int kValue = 128;
+constexpr int kIntermediate = 128;
+constexpr int kVocab = 96;
+
+/// A random bf16 checkpoint in Hugging Face's layout.
+class Checkpoint {
+ public:
+  explicit Checkpoint(const std::string& folder) {
+    matrix("model.embed_tokens.weight", kVocab, kHidden, 1.0);
+    matrix("lm_head.weight", kVocab, kHidden);
+    ones("model.norm.weight", kHidden);
+    for (int i = 0; i < kLayers; ++i) {
+      const std::string layer = "model.layers." + std::to_string(i) + ".";
+      const std::string attention = layer + "self_attn.";
+      matrix(attention + "q_a_proj.weight", kQueryRank, kHidden);
+      ones(attention + "q_a_layernorm.weight", kQueryRank);
+      matrix(attention + "q_b_proj.weight", kHeads * (kNope + kRope), kQueryRank);
+      matrix(attention + "kv_a_proj_with_mqa.weight", kRank + kRope, kHidden);
+      ones(attention + "kv_a_layernorm.weight", kRank);
+      matrix(attention + "kv_b_proj.weight", kHeads * (kNope + kValue), kRank);
+      matrix(attention + "o_proj.weight", kHidden, kHeads * kValue);
+      matrix(layer + "mlp.gate_proj.weight", kIntermediate, kHidden);
+      matrix(layer + "mlp.up_proj.weight", kIntermediate, kHidden);
+      matrix(layer + "mlp.down_proj.weight", kHidden, kIntermediate);
+      ones(layer + "input_layernorm.weight", kHidden);
+      ones(layer + "post_attention_layernorm.weight", kHidden);
+    }
+    std::ofstream weights(folder + "/model.safetensors", std::ios::binary);
+    const std::string header = "{" + header_ + "}";
+    const std::uint64_t size = header.size();
+    weights.write(reinterpret_cast<const char*>(&size), sizeof size);
+    weights << header;
+    weights.write(reinterpret_cast<const char*>(numbers_.data()),
+                  static_cast<std::streamsize>(numbers_.size() * 2));
+    std::ofstream(folder + "/config.json")
+        << R"({"model_type": "deepseek_v2", "architectures": ["DeepseekV2ForCausalLM"],)"
+        << R"("hidden_act": "silu", "rms_norm_eps": 1e-6, "torch_dtype": "bfloat16",)"
+        << R"("max_position_embeddings": 512, "tie_word_embeddings": false, "eos_token_id": 2,)"
+        << "\"hidden_size\": " << kHidden << ", \"intermediate_size\": " << kIntermediate
+        << ", \"num_hidden_layers\": " << kLayers << ", \"first_k_dense_replace\": " << kLayers
+        << ", \"num_attention_heads\": " << kHeads << ", \"num_key_value_heads\": " << kHeads
+        << ", \"q_lora_rank\": " << kQueryRank << ", \"kv_lora_rank\": " << kRank
+        << ", \"qk_rope_head_dim\": " << kRope << ", \"qk_nope_head_dim\": " << kNope
+        << ", \"v_head_dim\": " << kValue << ", \"vocab_size\": " << kVocab << "}";
+  }
+
+ private:
+  void add(const std::string& name, int rows, int columns, const auto& number) {
+    const std::size_t begin = numbers_.size() * 2;
+    const auto count = static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns);
+    for (std::size_t i = 0; i < count; ++i) numbers_.push_back(tensor::to_bf16(number()));
+    const std::string shape =
+        rows == 1 ? std::to_string(columns) : std::to_string(rows) + "," + std::to_string(columns);
+    header_ += (header_.empty() ? "" : ",") + ("\"" + name) + R"(":{"dtype":"BF16","shape":[)" +
+               shape + "],\"data_offsets\":[" + std::to_string(begin) + "," +
+               std::to_string(begin + count * 2) + "]}";
+  }
+  /// Uniform, of variance `scale` squared over the columns unless they are looked up.
+  void matrix(const std::string& name, int rows, int columns, double scale = 0) {
+    if (scale == 0) scale = 1 / std::sqrt(columns);
+    add(name, rows, columns, [&] {
+      state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+      const double uniform = static_cast<double>(state_ >> 40) / (1 << 23) - 1;
+      return static_cast<float>(uniform * scale * std::sqrt(3.0));
+    });
+  }
+  void ones(const std::string& name, int width) {
+    add(name, 1, width, [] { return 1.0f; });
+  }
+
+  std::string header_;
+  std::vector<tensor::Bf16> numbers_;
+  std::uint64_t state_ = 11;
+};
+
+struct Course {
+  std::string device = "cuda:0";
+  std::string backend = "fa3";
+  LatentForm form = LatentForm::absorbed;
+};
+
+struct Outcome {
+  std::vector<Request> requests;
+  EngineStatistics statistics;
+};
+
+Outcome run(const std::string& folder, const Course& course) {
+  auto checkpoint = model::open_checkpoint(folder);
+  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().text();
+  const Result<Registry> registry = Registry::open({});
+  const Result<DeviceInfo> device = parse_device(course.device);
+  EXPECT_TRUE(device.ok()) << device.status().text();
+  SessionOptions options;
+  options.device = *device;
+  options.engine = {.context_limit = 200,
+                    .pool_tokens = 1024,
+                    .scheduler = {.chunk_size = 40, .max_batch = 4},
+                    .latent = {.form = course.form, .chunk_tokens = 24},
+                    .keep_logits = true};
+  const bool on_card = device->kind == DeviceKind::cuda;
+  const auto make = [&](const model::ModelConfig& config, Executor& executor,
+                        std::optional<DType>) {
+    BackendRequest request;
+    request.device = *device;
+    request.selection.prefill = request.selection.decode = course.backend;
+    request.dtypes = {.compute = on_card ? DType::bf16 : DType::f32, .kv = DType::bf16};
+    return make_backends(*registry, config, request, executor);
+  };
+  auto session = Session::open(std::move(*checkpoint), make, options);
+  EXPECT_TRUE(session.ok()) << session.status().text();
+  if (!session.ok()) return {};
+  Engine& engine = (*session)->engine();
+  std::vector<RequestId> ids;
+  for (const std::int32_t length : {70, 5, 33}) {
+    RequestOptions request{.want_logits = true};
+    std::vector<std::int32_t> tokens;
+    for (std::int32_t i = 0; i < length; ++i) tokens.push_back(3 + (length * 31 + i * 17) % 90);
+    // Forced, so that a near-tie does not part the courses.
+    for (std::int32_t i = 0; i < 5; ++i) request.forced_tokens.push_back(7 + i);
+    request.max_new_tokens = 5;
+    const auto id = engine.submit(tokens, request);
+    EXPECT_TRUE(id.ok()) << id.status().text();
+    ids.push_back(*id);
+  }
+  while (!engine.idle()) {
+    const auto events = engine.step();
+    EXPECT_TRUE(events.ok()) << events.status().text();
+    if (!events.ok()) return {};
+  }
+  Outcome outcome{.requests = {}, .statistics = engine.statistics()};
+  for (RequestId id : ids) outcome.requests.push_back(engine.take(id));
+  return outcome;
+}
+
+class LatentModel : public testing::TestWithParam<Course> {};
+
+TEST_P(LatentModel, GivesTheReferencesLogits) {
+  const Course& course = GetParam();
+  const testing_support::ScratchFolder folder;
+  const Checkpoint checkpoint(folder.path().string());
+  const Outcome want = run(folder.path().string(), {.device = "cpu", .backend = "reference"});
+  const Outcome have = run(folder.path().string(), course);
+  ASSERT_EQ(have.requests.size(), want.requests.size());
+  for (std::size_t r = 0; r < want.requests.size(); ++r) {
+    const std::vector<float>& a = have.requests[r].logits;
+    const std::vector<float>& b = want.requests[r].logits;
+    ASSERT_EQ(a.size(), b.size());
+    double difference = 0;
+    double norm = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      difference += std::pow(a[i] - b[i], 2);
+      norm += std::pow(b[i], 2);
+    }
+    // Queries, keys and outputs are rounded to bf16, and so are the inputs of products.
+    EXPECT_LT(std::sqrt(difference / norm), 0.02) << "request " << r;
+  }
+  const bool expanded = course.form == LatentForm::expanded;
+  EXPECT_EQ(have.statistics.latent.absorbed > 0, !expanded);
+  EXPECT_EQ(have.statistics.latent.prefix_chunks > 0, expanded);
+  EXPECT_GT(have.statistics.graphs.replayed, 0) << have.statistics.graphs.refusal;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Card, LatentModel,
+    testing::Values(Course{.backend = "fa3"},
+                    Course{.backend = "fa3", .form = LatentForm::expanded},
+                    Course{.backend = "flashinfer"},
+                    Course{.backend = "flashinfer", .form = LatentForm::expanded},
+                    Course{.backend = "flashmla"}),
+    [](const auto& test) { return test.param.backend + "_" + std::string(name(test.param.form)); });
+
+}  // namespace
+}  // namespace attune::runtime
