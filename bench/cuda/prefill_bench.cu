@@ -591,19 +591,23 @@ int main(int argc, char** argv) {
   }
   const std::vector<Instance> all = bench_instances();
   Device<char> flush(std::size_t{256} << 20);
-  for (const Shape& s : table()) {
+  for (Shape s : table()) {
     if (!wanted(s.name)) continue;
-    Problem<__nv_bfloat16> p(s, 0);
-    for (const Instance& c : all) {
-      if (!matches(c, s) || c.dtype != DType::bf16) continue;
-      for (int pack : {0, 2}) {
-        if (1 << pack > s.qo_heads / s.kv_heads) continue;
-        p.shape.pack = pack;
-        Run<__nv_bfloat16> run(c, p);
-        const double us = median_us(run, flush, 9);
-        std::printf("%-28s %-30s pack %d %9.1f us %6.1f TFLOP/s\n", s.name.c_str(),
-                    std::string(c.name).c_str(), 1 << pack, us, flop(s) / us * 1e-6);
-        std::fflush(stdout);
+    for (int page : {0, 64}) {
+      s.page = page;
+      Problem<__nv_bfloat16> p(s, 0);
+      for (const Instance& c : all) {
+        if (!matches(c, s) || c.dtype != DType::bf16) continue;
+        for (int pack : {0, 2}) {
+          if (1 << pack > s.qo_heads / s.kv_heads) continue;
+          p.shape.pack = pack;
+          Run<__nv_bfloat16> run(c, p);
+          const double us = median_us(run, flush, 9);
+          std::printf("%-28s %-6s %-30s pack %d %9.1f us %6.1f TFLOP/s\n", s.name.c_str(),
+                      page == 0 ? "ragged" : "paged", std::string(c.name).c_str(), 1 << pack, us,
+                      flop(s) / us * 1e-6);
+          std::fflush(stdout);
+        }
       }
     }
   }

@@ -361,9 +361,10 @@ struct Place {
       : token(row >> params.pack_shift), head(item.head + (row & ((1 << params.pack_shift) - 1))) {}
 };
 
-/// Divides by the sums (with the sink).
+/// Divides by the sums (with the sink); `lse` gets what is to be written once the output is on its
+/// way.
 template <class C>
-__device__ __forceinline__ void normalise(Accumulators<C>& o, const RowState& rows,
+__device__ __forceinline__ void normalise(Accumulators<C>& o, float (&lse)[2], const RowState& rows,
                                           const Params& params, int first_row,
                                           const WorkItem& item) {
   float inverse[2];
@@ -377,22 +378,20 @@ __device__ __forceinline__ void normalise(Accumulators<C>& o, const RowState& ro
         denominator += ptx::exp2_approx(params.sinks[place.head] * kLog2E - rows.max[h]);
     }
     inverse[h] = empty ? 0.0f : params.v_scale * ptx::reciprocal_approx(denominator);
+    lse[h] = empty ? -INFINITY : (rows.max[h] + __log2f(o.sum(h))) * kLn2;
   }
   o.rescale(inverse);
 }
 
-/// Behind the output: nothing waits for it.
-__device__ __forceinline__ void write_lse(const float (&sum)[2], const RowState& rows,
-                                          const Params& params, int first_row,
-                                          const WorkItem& item) {
+__device__ __forceinline__ void write_lse(const float (&lse)[2], const Params& params,
+                                          int first_row, const WorkItem& item) {
   if (params.lse == nullptr) return;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const Place place(params, item, first_row + 8 * h);
-    const float lse = (rows.max[h] + __log2f(sum[h])) * kLn2;
     if (place.token < item.q_tokens && threadIdx.x % 4 == 0)
       params.lse[static_cast<std::int64_t>(item.q_token + place.token) * params.lse_token_stride +
-                 place.head * params.lse_head_stride] = rows.max[h] == -INFINITY ? -INFINITY : lse;
+                 place.head * params.lse_head_stride] = lse[h];
   }
 }
 

@@ -76,7 +76,6 @@ class BoxLoader {
       const int head = item.head / params_.group;
 #pragma unroll 1
       for (int tile = item.tile_end - 1; tile >= item.tile_begin; --tile) {
-        ptx::mbarrier_wait(empty_[ring_.stage], ring_.parity);
         const int key = tile * C::kKeyTile;
         const int valid = max(0, min(C::kKeyTile, item.kv_len - key));
         if (params_.kv_indices == nullptr)
@@ -92,36 +91,36 @@ class BoxLoader {
  private:
   static constexpr int kPanels = HeadDim / 64;
 
-  __device__ void load_rows(int row, int head, bool any) {
-    if (threadIdx.x % 32 != 0) return;
-    ptx::Mbarrier& full = full_[ring_.stage];
-    ptx::mbarrier_arrive_expect(full, any ? sizeof(Tile) : 0);
-    if (!any) return;
+  __device__ void wait() { ptx::mbarrier_wait(empty_[ring_.stage], ring_.parity); }
+
+  __device__ void load_panels(int first_row, int row, int head, int page) {
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel)
-      ptx::tma_load(tiles_[ring_.stage] + panel * C::kKeyTile * 64, map_, full,
-                    ptx::CacheHint::evict_normal, panel * 64, row, head, 0);
+      ptx::tma_load(tiles_[ring_.stage] + (panel * C::kKeyTile + first_row) * 64, map_,
+                    full_[ring_.stage], ptx::CacheHint::evict_normal, panel * 64, row, head, page);
   }
 
+  __device__ void load_rows(int row, int head, bool any) {
+    wait();
+    if (threadIdx.x % 32 != 0) return;
+    ptx::mbarrier_arrive_expect(full_[ring_.stage], any ? sizeof(Tile) : 0);
+    if (any) load_panels(0, row, head, 0);
+  }
+
+  /// A lane a box; page ids are on their way while the ring is full.
   __device__ void load_pages(int first_entry, int first_key, int head, int valid) {
-    const int box_rows = params_.box_rows;
-    const int boxes = (valid + box_rows - 1) / box_rows;
     const int lane = static_cast<int>(threadIdx.x % 32);
-    ptx::Mbarrier& full = full_[ring_.stage];
+    const int row = lane * params_.box_rows;
+    const bool mine = row < valid;
+    const int entry = (first_key + row) / params_.page_size;
+    const int page = mine ? params_.kv_indices[first_entry + entry] : 0;
+    const int boxes = __popc(__ballot_sync(0xffffffffu, mine));
+    wait();
     if (lane == 0)
-      ptx::mbarrier_arrive_expect(full,
-                                  static_cast<std::uint32_t>(boxes * kPanels * box_rows * 128));
+      ptx::mbarrier_arrive_expect(
+          full_[ring_.stage], static_cast<std::uint32_t>(boxes * params_.box_rows * HeadDim * 2));
     __syncwarp();
-#pragma unroll 1
-    for (int i = lane; i < boxes * kPanels; i += 32) {
-      const int box = i / kPanels;
-      const int panel = i % kPanels;
-      const int key = first_key + box * box_rows;
-      const int entry = key / params_.page_size;
-      ptx::tma_load(tiles_[ring_.stage] + (panel * C::kKeyTile + box * box_rows) * 64, map_, full,
-                    ptx::CacheHint::evict_normal, panel * 64, key - entry * params_.page_size, head,
-                    params_.kv_indices[first_entry + entry]);
-    }
+    if (mine) load_panels(row, first_key + row - entry * params_.page_size, head, page);
   }
 
   Tile (&tiles_)[Stages];
@@ -526,10 +525,10 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
     o.pin();
     release(shared.v_empty[v.stage]);
     v.advance();
-    const float sum[2] = {o.sum(0), o.sum(1)};
-    normalise<C>(o, state, params, first_row, item);
+    float lse[2];
+    normalise<C>(o, lse, state, params, first_row, item);
     writer.write(o, first_row, item, stage);
-    write_lse(sum, state, params, first_row, item);
+    write_lse(lse, params, first_row, item);
     ptx::wgmma_wait<0>();
     ptx::wgmma_pin(s);
     copy(first_scores, s);
