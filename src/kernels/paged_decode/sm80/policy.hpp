@@ -23,12 +23,16 @@ struct Policy {
   static constexpr int kTile = Tile;
   static_assert(Tile % 16 == 0, "the product takes sixteen tokens at a time");
 
-  // Rows of shared memory start an odd number of 16-byte units apart: ldmatrix meets no bank twice.
+  // ldmatrix meets no bank twice: rows of shared memory start an odd number of 16-byte units apart,
+  // or, where that costs a stage (8-bit keys), lie dense and twist their units by their number.
   static constexpr int padded(int bytes) { return (bytes / 16 | 1) * 16; }
   static constexpr int kKeyBytes = DimQk * KvBytes;
   static constexpr int kValueBytes = DimVo * KvBytes;
-  static constexpr int kKeyStride = padded(kKeyBytes);
-  static constexpr int kValueStride = padded(kValueBytes);
+  static constexpr bool kTwisted = KvBytes == 1 && kKeyBytes % 128 == 0 && kValueBytes % 128 == 0;
+  static constexpr int kKeyStride = kTwisted ? kKeyBytes : padded(kKeyBytes);
+  static constexpr int kValueStride = kTwisted ? kValueBytes : padded(kValueBytes);
+  /// Where byte `at` of row `row` lies from the row's start; whole units.
+  static constexpr int in_row(int row, int at) { return kTwisted ? at ^ row % 8 * 16 : at; }
   static constexpr int kStageBytes = Tile * (kKeyStride + kValueStride);
   static constexpr int kQueryStride = padded(DimQk * 2);
   static constexpr int kQueryBytes = kRows * kQueryStride;

@@ -61,11 +61,12 @@ __device__ __forceinline__ RowTarget row_target(const Params& p, const Item& ite
 /// writes the id of item n + 2 while item n is being finished.
 struct ItemQueue {
   int num_items;
+  bool all_claimed;    ///< the first two as well
   const int* claimed;  ///< [2], shared
 
   /// The id of the CTA's n-th item; num_items or more where there is none.
   __device__ int id(int n) const {
-    return n < 2 ? static_cast<int>(blockIdx.x + n * gridDim.x) : claimed[n % 2];
+    return n < 2 && !all_claimed ? static_cast<int>(blockIdx.x + n * gridDim.x) : claimed[n % 2];
   }
 };
 
@@ -232,7 +233,7 @@ class RingLoader {
           __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(row_address), row);
       // An invisible row's address is that of page 0: no byte of it is read.
       ptx::cp_async_16(
-          to + row * Stride + at, reinterpret_cast<const void*>(from + at),
+          to + row * Stride + Policy::in_row(row, at), reinterpret_cast<const void*>(from + at),
           row >= place.begin && row < place.end && (!Policy::kPadded || at < row_bytes));
     }
   }

@@ -142,14 +142,14 @@ __device__ __forceinline__ void take_tile(WarpState<Kv, Policy>& state, const st
 #pragma unroll
       for (int e = 0; e < 4; ++e) s[b][n][e] = 0.0f;
 
-  const std::uint32_t keys =
-      ptx::shared_address(stage) + (lane % 16) * Policy::kKeyStride + (lane / 16) * 16;
+  const std::uint32_t keys = ptx::shared_address(stage) + lane % 16 * Policy::kKeyStride;
 #pragma unroll
   for (int pair = 0; pair < (Policy::kKeyBytes + 31) / 32; ++pair) {
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       std::uint32_t a[4];
-      ptx::ldmatrix_x4(a, keys + b * 16 * Policy::kKeyStride + pair * 32);
+      ptx::ldmatrix_x4(
+          a, keys + b * 16 * Policy::kKeyStride + Policy::in_row(lane, pair * 32 + lane / 16 * 16));
       if constexpr (kIsFp8<Kv>) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -253,13 +253,14 @@ __device__ __forceinline__ void take_tile(WarpState<Kv, Policy>& state, const st
   const int value_row = kIsFp8<Kv> ? lane % 16 : lane % 8 + lane / 16 * 8;
   const int value_unit = kIsFp8<Kv> ? lane / 16 : lane / 8 % 2;
   const std::uint32_t values = ptx::shared_address(stage) + Policy::kTile * Policy::kKeyStride +
-                               value_row * Policy::kValueStride + value_unit * 16;
+                               value_row * Policy::kValueStride;
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
 #pragma unroll
     for (int pair = 0; pair < (Policy::kValueBytes + 31) / 32; ++pair) {
       std::uint32_t a[4];
-      ptx::ldmatrix_x4_trans(a, values + b * 16 * Policy::kValueStride + pair * 32);
+      ptx::ldmatrix_x4_trans(a, values + b * 16 * Policy::kValueStride +
+                                    Policy::in_row(value_row, pair * 32 + value_unit * 16));
       if constexpr (kIsFp8<Kv>) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
