@@ -155,6 +155,22 @@ attune_cuda_target(attune_decode_bench)
 target_include_directories(attune_decode_bench PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(attune_decode_bench PRIVATE attune_plan)
 
+# And for shared prefixes, through the whole backend.
+file(GLOB attune_cascade_sources CONFIGURE_DEPENDS
+     ${CMAKE_SOURCE_DIR}/src/kernels/paged_decode/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm80/*.cu
+     ${CMAKE_SOURCE_DIR}/src/kernels/merge_states/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/append_kv/sm80/*.cu
+     ${CMAKE_SOURCE_DIR}/src/kernels/tensor_map/*.cu ${CMAKE_SOURCE_DIR}/src/device/cuda/*.cpp)
+list(APPEND attune_cascade_sources ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm90/launch.cu
+     ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm90/instances_levels.cu)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/cuda/cascade_bench.cu PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
+add_executable(attune_cascade_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cuda/cascade_bench.cu ${attune_cascade_sources}
+               ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/dense_glue.cpp
+               ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/paged_attention.cpp
+               ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/paged_planner.cpp)
+attune_cuda_target(attune_cascade_bench)
+target_include_directories(attune_cascade_bench PRIVATE ${CMAKE_SOURCE_DIR})
+target_link_libraries(attune_cascade_bench PRIVATE attune_plan attune_attention)
+
 # And for the latent kernels.
 file(GLOB attune_mla_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/mla_decode/*/*.cu)
 set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/cuda/mla_bench.cu PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")

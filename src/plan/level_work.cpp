@@ -31,13 +31,17 @@ std::int64_t count_items(const Cascade& cascade, const PrefillShape& shape, std:
   return items;
 }
 
-/// Tiles of a part: the least time that whole rounds of the workers take.
-std::int64_t part_tiles(const Cascade& cascade, const PrefillShape& shape) {
+struct Cut {
+  std::int64_t size = 0;  ///< tiles of a part
+  std::int64_t time = 0;  ///< tiles that the busiest worker takes
+};
+
+/// The least time that whole rounds of the workers take.
+Cut best_cut(const Cascade& cascade, const PrefillShape& shape) {
   std::int64_t longest = kLeastTiles;
   for (const SharedLevel& level : cascade.levels)
     longest = std::max(longest, tiles_of(level, shape));
-  std::int64_t best = longest;
-  std::int64_t best_time = std::numeric_limits<std::int64_t>::max();
+  Cut best;
   for (std::int64_t rounds = 1; rounds <= kMostRounds; ++rounds) {
     std::int64_t low = kLeastTiles;
     std::int64_t high = longest;
@@ -48,11 +52,9 @@ std::int64_t part_tiles(const Cascade& cascade, const PrefillShape& shape) {
       else
         low = middle + 1;
     }
-    const std::int64_t taken =
-        base::ceil_div<std::int64_t>(count_items(cascade, shape, low), shape.workers);
-    if (taken * low >= best_time) continue;
-    best_time = taken * low;
-    best = low;
+    const std::int64_t time =
+        low * base::ceil_div<std::int64_t>(count_items(cascade, shape, low), shape.workers);
+    if (best.size == 0 || time < best.time) best = {low, time};
   }
   return best;
 }
@@ -85,11 +87,15 @@ std::int64_t max_level_items(const PrefillShape& shape, std::int64_t tokens, std
                   base::ceil_div<std::int64_t>(kMostRounds * shape.workers, shape.num_kv_heads));
 }
 
+std::int64_t level_time(const Cascade& cascade, const PrefillShape& shape) {
+  return best_cut(cascade, shape).time;
+}
+
 std::vector<LevelPlace> place_levels(const Cascade& cascade, const PrefillShape& shape,
                                      std::int64_t num_tokens, std::int64_t max_rows) {
   std::int64_t spare = max_rows - num_tokens;
   for (const SharedLevel& level : cascade.levels) spare -= level.num_tokens;
-  const std::int64_t size = part_tiles(cascade, shape);
+  const std::int64_t size = best_cut(cascade, shape).size;
   std::vector<LevelPlace> places;
   std::int64_t row = num_tokens;
   for (const SharedLevel& level : cascade.levels) {
@@ -138,6 +144,50 @@ void list_level_work(const BatchView& batch, const Cascade& cascade,
     return a.kv_end - a.kv_begin > b.kv_end - b.kv_begin;
   });
   list.work.num_items = static_cast<std::int32_t>(list.items.size());
+}
+
+void list_level_tiles(const BatchView& batch, const Cascade& cascade,
+                      const std::vector<LevelPlace>& places, const PrefillShape& shape,
+                      std::vector<PrefillTile>& tiles) {
+  tiles.clear();
+  const auto tokens_a_tile = static_cast<std::int32_t>(shape.rows / shape.gqa_group_size);
+  for (std::size_t l = 0; l < cascade.levels.size(); ++l) {
+    const SharedLevel& level = cascade.levels[l];
+    const auto tokens = static_cast<std::int32_t>(level.num_tokens);
+    const auto first = static_cast<std::size_t>(level.first_request);
+    PrefillTile tile;
+    tile.kv_start =
+        batch.kv_indptr[first] + static_cast<std::int32_t>(level.keys.begin / batch.page_size);
+    tile.kv_len = static_cast<std::int32_t>(level.keys.end - level.keys.begin);
+    for (std::int64_t part = 0; part < places[l].parts; ++part) {
+      const auto edge = [&](std::int64_t k) {
+        return static_cast<std::int32_t>(tiles_of(level, shape) * k / places[l].parts);
+      };
+      tile.tile_begin = edge(part);
+      tile.tile_end = edge(part + 1);
+      for (std::int32_t head = 0; head < shape.num_kv_heads; ++head) {
+        tile.head = head * shape.gqa_group_size;
+        for (std::int32_t t = 0; t < tokens; t += tokens_a_tile) {
+          tile.q_token = static_cast<std::int32_t>(level.first_token) + t;
+          tile.q_tokens = tokens - t;
+          tile.o_token = places[l].first_row + static_cast<std::int32_t>(part) * tokens + t;
+          tiles.push_back(tile);
+        }
+      }
+    }
+  }
+  std::stable_sort(tiles.begin(), tiles.end(), [](const PrefillTile& a, const PrefillTile& b) {
+    return a.tile_end - a.tile_begin > b.tile_end - b.tile_begin;
+  });
+}
+
+bool levels_are_open(const Cascade& cascade, const std::vector<attention::TokenRule>& rules) {
+  for (const SharedLevel& level : cascade.levels)
+    for (std::int64_t t = level.first_token; t < level.first_token + level.num_tokens; ++t) {
+      const attention::TokenRule& rule = rules[static_cast<std::size_t>(t)];
+      if (rule.begin > level.keys.begin || rule.end < level.keys.end) return false;
+    }
+  return true;
 }
 
 void list_states(const BatchView& batch, const Cascade& cascade,

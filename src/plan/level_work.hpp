@@ -13,6 +13,7 @@
 #include "attention/mask.hpp"
 #include "attention/prefill_list.hpp"
 #include "plan/cascade.hpp"
+#include "plan/prefill_schedule.hpp"
 #include "plan/prefill_work.hpp"
 
 namespace attune::plan {
@@ -37,6 +38,9 @@ void list_token_rules(const BatchView& batch, const attention::MaskRule& rule,
 [[nodiscard]] std::int64_t max_level_items(const PrefillShape& shape, std::int64_t tokens,
                                            std::int64_t levels);
 
+/// Tiles of 1 row block and 1 key tile that the busiest worker takes.
+[[nodiscard]] std::int64_t level_time(const Cascade& cascade, const PrefillShape& shape);
+
 /// Cuts levels so that their items give every worker about the same, within `max_rows` state rows.
 /// Each level takes at least a part: find_levels has left room for it.
 [[nodiscard]] std::vector<LevelPlace> place_levels(const Cascade& cascade,
@@ -47,6 +51,17 @@ void list_token_rules(const BatchView& batch, const attention::MaskRule& rule,
 void list_level_work(const BatchView& batch, const Cascade& cascade,
                      const std::vector<LevelPlace>& places, const PrefillShape& shape,
                      PrefillList& list);
+
+/// The same for the Hopper kernel, whose tiles know neither masks nor places: rows of a KV head's
+/// query heads side by side, keys counted from the level's first. Rows that read the same keys are
+/// neighbours in the list.
+void list_level_tiles(const BatchView& batch, const Cascade& cascade,
+                      const std::vector<LevelPlace>& places, const PrefillShape& shape,
+                      std::vector<PrefillTile>& tiles);
+
+/// Whether every row of every level sees all of the level's keys.
+[[nodiscard]] bool levels_are_open(const Cascade& cascade,
+                                   const std::vector<attention::TokenRule>& rules);
 
 /// Each token's state rows: its own, then those of its levels, the innermost first.
 void list_states(const BatchView& batch, const Cascade& cascade,

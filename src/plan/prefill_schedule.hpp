@@ -24,6 +24,7 @@ struct PrefillTile {
   std::int32_t kv_len = 0;
   std::int32_t tile_begin = 0;  ///< key tiles [tile_begin, tile_end), at least one
   std::int32_t tile_end = 0;
+  std::int32_t o_token = 0;  ///< levels of shared prefixes: first row of o
 };
 
 struct PrefillRules {

@@ -25,6 +25,7 @@ using paged::Setup;
 
 namespace decode = kernels::paged_decode::sm80;
 namespace prefill = kernels::ragged_prefill::sm80;
+namespace levels = kernels::ragged_prefill::sm90;
 namespace merge_states = kernels::merge_states::sm80;
 using device::cuda::native;
 using device::cuda::status_of;
@@ -82,6 +83,9 @@ void aim_at_states(const AttentionSpec& spec, const paged::Parts& parts, Params&
   p.sinks = nullptr;
 }
 
+/// Levels are items of the general prefill kernel.
+bool general_levels(const PagedPlan& plan) { return plan.cascades && !plan.tiled; }
+
 class PagedBackend final : public Backend {
  public:
   PagedBackend(const BackendContext& context, const Setup& setup)
@@ -105,6 +109,7 @@ class PagedBackend final : public Backend {
 
  private:
   Status upload(PagedPlan& plan, Stream stream);
+  Status run_levels(const PagedPlan& plan, const LayerCall& call, Stream stream) const;
   Status merge(const PagedPlan& plan, const LayerCall& call, Stream stream) const;
   [[nodiscard]] attention::PagedKv keys_of(const PagedPlan& plan, const LayerCall& call) const;
 
@@ -143,7 +148,7 @@ Result<PlanHandle> PagedBackend::plan(const BatchView& batch, const Workspace& w
   made->parts = parts_of(setup_, made->sizes, workspace.device);
   if (Status s = make_lists(setup_, batch, true, *made); !s.ok()) return s;
   made->decodes = made->decode.work.num_items > 0;
-  made->prefills = made->cascades || made->prefill.work.num_items > 0;
+  made->prefills = general_levels(*made) || made->prefill.work.num_items > 0;
   if (Status s = upload(*made, stream); !s.ok()) return s;
   return PlanHandle(std::move(made));
 }
@@ -153,8 +158,8 @@ Status PagedBackend::refresh(Plan& plan, const BatchView& batch, Stream stream) 
   auto facts = attention::validate_batch(batch, context_.spec, context_.page_size);
   if (!facts.ok()) return facts.status();
   if (Status s = cuda::check_refresh(mine.facts, *facts); !s.ok()) return s;
-  if (Status s = make_lists(setup_, batch, mine.cascades, mine); !s.ok()) return s;
-  const bool prefills = mine.cascades || mine.prefill.work.num_items > 0;
+  if (Status s = make_lists(setup_, batch, false, mine); !s.ok()) return s;
+  const bool prefills = general_levels(mine) || mine.prefill.work.num_items > 0;
   if ((mine.decode.work.num_items > 0) != mine.decodes || prefills != mine.prefills)
     return invalid_argument("refresh wants the plan's mix of prefill and decode: make a new plan");
   mine.facts = *facts;
@@ -186,6 +191,47 @@ attention::PagedKv PagedBackend::keys_of(const PagedPlan& plan, const LayerCall&
   return kv;
 }
 
+Status PagedBackend::run_levels(const PagedPlan& plan, const LayerCall& call, Stream stream) const {
+  const AttentionSpec& spec = context_.spec;
+  const attention::PagedKv kv = keys_of(plan, call);
+  int pack_shift = 0;
+  while ((1 << pack_shift) < spec.gqa_group_size()) ++pack_shift;
+  levels::Params p;
+  p.o = plan.parts.state_o;
+  p.o_token_stride = static_cast<std::int64_t>(spec.num_qo_heads) * spec.head_dim_vo;
+  p.o_head_stride = spec.head_dim_vo;
+  p.lse = plan.parts.state_lse;
+  p.lse_token_stride = spec.num_qo_heads;
+  p.lse_head_stride = 1;
+  p.list = plan.parts.level_work;
+  p.items = plan.parts.level_items;
+  p.kv_indices = plan.parts.kv_indices;
+  p.page_size = context_.page_size;
+  p.box_rows = levels::box_rows(*setup_.level, context_.page_size, false);
+  p.k = kv.k;
+  p.v = kv.v;
+  p.k_page_stride = kv.k_page_stride;
+  p.k_token_stride = kv.k_token_stride;
+  p.k_head_stride = kv.k_head_stride;
+  p.v_page_stride = kv.v_page_stride;
+  p.v_token_stride = kv.v_token_stride;
+  p.v_head_stride = kv.v_head_stride;
+  p.group = spec.gqa_group_size();
+  p.pack_shift = pack_shift;
+  p.scale = spec.sm_scale * call.q_scale * call.k_scale;
+  p.soft_cap = spec.logits_soft_cap;
+  const levels::Operands operands{.q = call.q.data,
+                                  .q_tokens = plan.facts.num_qo_tokens,
+                                  .q_token_stride = call.q.stride[0],
+                                  .q_head_stride = call.q.stride[1],
+                                  .num_qo_heads = spec.num_qo_heads,
+                                  .num_kv_heads = spec.num_kv_heads,
+                                  .num_pages = call.k_cache.shape[0],
+                                  .tokens_per_page = context_.page_size};
+  return levels::launch(*setup_.level, setup_.encoder, plan.level_grid, operands, p,
+                        native(stream));
+}
+
 Status PagedBackend::merge(const PagedPlan& plan, const LayerCall& call, Stream stream) const {
   const AttentionSpec& spec = context_.spec;
   merge_states::Params p;
@@ -209,6 +255,7 @@ Status PagedBackend::merge(const PagedPlan& plan, const LayerCall& call, Stream 
   p.v_scale = call.v_scale_per_head == nullptr ? call.v_scale : 1.0f;
   p.v_scale_per_head = call.v_scale_per_head;
   p.sinks = spec.sinks ? call.sinks : nullptr;
+  p.counter = plan.beside ? plan.parts.counters : nullptr;
   return merge_states::launch(p, setup_.overlap, native(stream));
 }
 
@@ -225,6 +272,8 @@ Status PagedBackend::run(const Plan& plan, const LayerCall& call, Stream stream)
   if (Status s = check_alignment("keys", ragged ? call.k : call.k_cache); !s.ok()) return s;
   if (Status s = check_alignment("values", ragged ? call.v : call.v_cache); !s.ok()) return s;
 
+  if (mine.tiled)
+    if (Status s = run_levels(mine, call, stream); !s.ok()) return s;
   if (mine.prefills) {
     prefill::Params p;
     fill_tensors(spec, call, p);
@@ -261,6 +310,7 @@ Status PagedBackend::run(const Plan& plan, const LayerCall& call, Stream stream)
         static_cast<std::uint32_t>(std::min(setup_.decode->rows, spec.gqa_group_size())));
     p.heads_per_cta = shape.heads_per_cta;
     p.units = decode::FastDivisor(static_cast<std::uint32_t>(shape.units));
+    p.beside = mine.beside;
     if (Status s = decode::launch(*setup_.decode, p, setup_.decode_grid, setup_.decode_shared_bytes,
                                   setup_.overlap, native(stream));
         !s.ok())
@@ -288,6 +338,26 @@ Status check_declared(const BackendDescriptor& descriptor, const AttentionSpec& 
   for (const auto& option : options)
     if (option.wanted && !declared.has(option.feature))
       return unsupported(base::join(descriptor.name, " declares no ", name(option.feature)));
+  return {};
+}
+
+/// The Hopper kernel that serves this spec's levels, where it has every option they may have.
+Status find_level_kernel(const BackendContext& context, Setup& setup) {
+  const AttentionSpec& spec = context.spec;
+  const int group = spec.gqa_group_size();
+  if (group > 64 || (group & (group - 1)) != 0 || context.page_size % 8 != 0 || spec.alibi ||
+      spec.xai_temperature_len > 0 || spec.per_head_scales)
+    return {};
+  for (const levels::Instance& instance : levels::level_instances()) {
+    if (instance.dtype != spec.q_dtype || instance.dtype != spec.kv_dtype ||
+        instance.head_dim_qk != spec.head_dim_qk || instance.head_dim_vo != spec.head_dim_vo)
+      continue;
+    const auto encoder = kernels::tensor_map::encoder();
+    if (!encoder.ok()) return encoder.status();
+    setup.encoder = *encoder;
+    setup.level = instance;
+    return levels::prepare(instance).status();
+  }
   return {};
 }
 
@@ -354,6 +424,9 @@ Result<std::unique_ptr<Backend>> make_paged_attention(const BackendContext& cont
   if (!ctas.ok()) return ctas.status();
   setup.decode_shared_bytes = *shared;
   setup.overlap = card->sm >= 90;
+  setup.num_sms = card->num_sms;
+  if (cascade != plan::CascadeMode::off && card->sm == 90)
+    if (Status s = find_level_kernel(context, setup); !s.ok()) return s;
   setup.decode_grid = card->num_sms * setup.decode->ctas_per_sm;
   setup.prefill_grid = card->num_sms * *ctas;
   return std::unique_ptr<Backend>(std::make_unique<PagedBackend>(context, setup));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <span>
 
 #include "base/join.hpp"
@@ -14,6 +15,8 @@ namespace {
 
 using attention::CutRule;
 using base::ceil_div;
+namespace sm90 = kernels::ragged_prefill::sm90;
+static_assert(sizeof(plan::PrefillTile) == sizeof(sm90::WorkItem));
 
 // In bytes of keys and values (docs/performance/cuda-decode.md): a chunk that costs more than it
 // balances; the share up to which each CTA gets one piece; the least such piece.
@@ -23,11 +26,23 @@ constexpr std::int64_t kLeastEvenBytes = 32 * 1024;
 // Places for parts, a CTA: cut lists need up to about a dozen.
 constexpr std::int32_t kPartsPerCta = 16;
 
-// What a level costs, in bytes that the card could read meanwhile: a number of a product (two
-// operations), a number of a state written and joined, the launches of levels and merge.
-constexpr double kProductBytes = 2.0 * 4.2 / 280.0;
+// What a level costs, in bytes that the card could read meanwhile (docs/performance/cascade.md): a
+// key read again by the next request, which finds some in the second-level cache; a number of a
+// product (two operations) in the general kernel and in the Hopper kernel; a number of a state
+// written and joined; having levels at all, which is the launches and the ends of two kernels more.
+constexpr double kReadAgain = 0.76;
+constexpr double kProductBytes = 2.0 * 4.2 / 75.0;
+constexpr double kTileProductBytes = 2.0 * 4.2 / 650.0;
 constexpr double kStateBytes = 8.0;
-constexpr double kLevelBytes = 6e-6 * 4.2e12;
+constexpr double kLevelBytes = 26e-6 * 4.2e12;
+
+// Levels beside decodes on a Hopper card: a level's beginning and end, a tile of 128 rows and 128
+// keys on one SM, bytes a second that decodes read on all SMs and on one of few.
+constexpr double kLevelSeconds = 14e-6;
+constexpr double kTileSeconds = 1.46e-6;
+constexpr double kDecodeRate = 4.2e12;
+constexpr double kDecodeRateOfSm = 34e9;
+constexpr int kSmStep = 4;
 
 // Tokens whose states the workspace has room for, and levels of all of them. Batches of more tokens
 // are prefills, whose blocks are full without their neighbours' rows.
@@ -46,7 +61,18 @@ plan::PrefillShape prefill_shape(const Setup& setup, const Sizes& sizes) {
           .decodes_too = !decodes_possible(setup)};
 }
 
-CutRule cut_rule(const Setup& setup, const Sizes& sizes) {
+/// Of the Hopper kernel of levels on `workers` SMs.
+plan::PrefillShape level_shape(const Setup& setup, int workers) {
+  return {.num_kv_heads = setup.spec.num_kv_heads,
+          .gqa_group_size = setup.spec.gqa_group_size(),
+          .rows = setup.level->query_tile,
+          .key_tile = setup.level->key_tile,
+          .workers = workers};
+}
+
+CutRule cut_rule(const Setup& setup, const Sizes& sizes, bool beside) {
+  // Workers that join when the levels are done find small pieces left.
+  const std::int64_t least = kLeastChunkBytes / (beside ? 2 : 1);
   const std::int64_t tile_bytes = static_cast<std::int64_t>(setup.decode->tile) *
                                   (setup.spec.head_dim_qk + setup.spec.head_dim_vo) *
                                   static_cast<std::int64_t>(size_of(setup.spec.kv_dtype));
@@ -54,7 +80,7 @@ CutRule cut_rule(const Setup& setup, const Sizes& sizes) {
           .units = sizes.shape.units,
           .max_chunks = sizes.max_chunks,
           .max_parts = sizes.decode_parts,
-          .min_tiles = static_cast<std::int32_t>(ceil_div(kLeastChunkBytes, tile_bytes)),
+          .min_tiles = static_cast<std::int32_t>(ceil_div(least, tile_bytes)),
           .even_tiles = static_cast<std::int32_t>(kEvenShareBytes / tile_bytes),
           .least_even_tiles = static_cast<std::int32_t>(ceil_div(kLeastEvenBytes, tile_bytes))};
 }
@@ -79,17 +105,18 @@ plan::CascadeCosts cascade_costs(const Setup& setup) {
   const AttentionSpec& spec = setup.spec;
   const double dims = spec.head_dim_qk + spec.head_dim_vo;
   const double bytes = dims * static_cast<double>(size_of(spec.kv_dtype));
-  const auto rows = static_cast<double>(setup.prefill->rows);
-  return {.decode_read = bytes,
+  const int block = setup.level ? setup.level->query_tile : setup.prefill->rows;
+  const double product = setup.level ? kTileProductBytes : kProductBytes;
+  return {.decode_read = bytes * kReadAgain,
           .decode_row = 0.0,
-          .block_read = std::max(bytes, rows * dims * kProductBytes),
+          .block_read = std::max(bytes, block * dims * product),
           .block_row = 0.0,
           .merge_row = spec.head_dim_vo * kStateBytes,
           .rows_a_token = spec.gqa_group_size(),
-          .block_rows = setup.prefill->rows,
+          .block_rows = block,
           .decodes = decodes_possible(setup),
           .units = spec.num_kv_heads,
-          .workers = setup.prefill_grid,
+          .workers = setup.level ? setup.num_sms : setup.prefill_grid,
           .least_keys = 4 * std::int64_t{setup.prefill->key_tile},
           .any_level = kLevelBytes / spec.num_kv_heads};
 }
@@ -106,7 +133,7 @@ Sizes sizes_of(const Setup& setup, const BatchBounds& bounds) {
   if (decodes_possible(setup)) {
     n.decode_parts = std::max(2, kPartsPerCta * setup.decode_grid / heads_of(setup));
     n.max_chunks = static_cast<std::int32_t>(bounds.max_batch) + n.decode_parts +
-                   ceil_div(setup.decode_grid, n.shape.units);
+                   ceil_div(2 * setup.decode_grid, n.shape.units) + 1;
   }
   if (!bounds.decode_only || !decodes_possible(setup)) {
     n.prefill_parts = std::max(2, 2 * setup.prefill_grid / setup.spec.num_kv_heads);
@@ -119,6 +146,10 @@ Sizes sizes_of(const Setup& setup, const BatchBounds& bounds) {
     n.state_rows = n.state_tokens + levels +
                    ceil_div(setup.prefill_grid * setup.prefill->rows, setup.spec.num_qo_heads);
     n.max_items += plan::max_level_items(prefill_shape(setup, n), levels, bounds.max_batch);
+    if (setup.level)
+      n.max_level_tiles =
+          setup.spec.num_kv_heads *
+          plan::max_level_items(level_shape(setup, setup.num_sms), levels, bounds.max_batch);
   }
   if (setup.spec.custom_mask)
     n.mask_bytes =
@@ -148,6 +179,8 @@ Parts lay_out(const Setup& setup, const Sizes& n, plan::WorkspaceCutter& cut) {
   parts.rules = cut.take<attention::TokenRule>(n.state_tokens);
   parts.state_first = cut.take<std::int32_t>(n.state_tokens > 0 ? n.state_tokens + 1 : 0);
   parts.states = cut.take<std::int32_t>(n.state_rows);
+  parts.level_work = cut.take<sm90::WorkList>(n.max_level_tiles > 0 ? 1 : 0);
+  parts.level_items = cut.take<sm90::WorkItem>(n.max_level_tiles);
   parts.prefill_work = cut.take<attention::PrefillWork>(1);
   parts.items = cut.take<attention::PrefillItem>(n.max_items);
   parts.decode_work = cut.take<attention::DecodeWork>(1);
@@ -190,19 +223,57 @@ plan::Cascade find_cascade(const Setup& setup, const BatchView& batch, const Siz
   return found;
 }
 
+/// The SMs that levels get while decodes run on the others, to be joined by these; all of them
+/// where other kernels come in between.
+int level_sms(const Setup& setup, const BatchView& batch, const plan::Cascade& cascade) {
+  const AttentionSpec& spec = setup.spec;
+  double keys = 0.0;
+  for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
+    if (batch.qo_len(i) != 1) return setup.num_sms;
+    keys += static_cast<double>(std::max<std::int64_t>(batch.kv_len(i) - cascade.own_begin(i), 0));
+  }
+  const double bytes = keys * spec.num_kv_heads * (spec.head_dim_qk + spec.head_dim_vo) *
+                       static_cast<double>(size_of(spec.kv_dtype));
+  int best = setup.num_sms;
+  double least = std::numeric_limits<double>::infinity();
+  for (int sms = setup.num_sms; sms > 0; sms -= kSmStep) {
+    const double levels = kLevelSeconds + kTileSeconds * static_cast<double>(plan::level_time(
+                                                             cascade, level_shape(setup, sms)));
+    const double meanwhile = levels * kDecodeRateOfSm * (setup.num_sms - sms);
+    const double time = levels + std::max(bytes - meanwhile, 0.0) / kDecodeRate;
+    if (time >= least) continue;
+    least = time;
+    best = sms;
+  }
+  return best;
+}
+
+/// Settles how a plan runs its levels.
+void choose_grids(const Setup& setup, const BatchView& batch, const plan::Cascade& cascade,
+                  PagedPlan& plan) {
+  plan.cascades = !cascade.levels.empty();
+  plan.tiled = plan.cascades && setup.level && plan::levels_are_open(cascade, plan.states.rules);
+  plan.level_grid = plan.tiled && setup.overlap ? level_sms(setup, batch, cascade) : setup.num_sms;
+  plan.beside = plan.tiled && plan.level_grid < setup.num_sms;
+}
+
 /// What a run with levels reads besides the work lists.
 void list_cascade(const Setup& setup, const BatchView& batch, const plan::Cascade& cascade,
                   PagedPlan& plan) {
-  const plan::PrefillShape shape = prefill_shape(setup, plan.sizes);
+  const plan::PrefillShape shape =
+      plan.tiled ? level_shape(setup, plan.level_grid) : prefill_shape(setup, plan.sizes);
   const std::vector<plan::LevelPlace> places =
       plan::place_levels(cascade, shape, batch.num_qo_tokens(), plan.sizes.state_rows);
-  plan::list_level_work(batch, cascade, places, shape, plan.prefill);
+  if (plan.tiled)
+    plan::list_level_tiles(batch, cascade, places, shape, plan.level_tiles);
+  else
+    plan::list_level_work(batch, cascade, places, shape, plan.prefill);
   plan::list_states(batch, cascade, places, plan.states);
 }
 
 }  // namespace
 
-Status make_lists(const Setup& setup, const BatchView& batch, bool may_cascade, PagedPlan& plan) {
+Status make_lists(const Setup& setup, const BatchView& batch, bool fresh, PagedPlan& plan) {
   const Sizes& n = plan.sizes;
   const auto entries = static_cast<std::int64_t>(batch.kv_indices.size());
   if (entries > n.kv_entries)
@@ -215,14 +286,15 @@ Status make_lists(const Setup& setup, const BatchView& batch, bool may_cascade, 
                                        batch.custom_mask.size(), ": plan for a larger batch"));
 
   plan::Cascade cascade;
-  if (may_cascade) {
-    cascade = find_cascade(setup, batch, n, plan.states.rules);
-    plan.cascades = plan.cascades || !cascade.levels.empty();
-  }
+  if (fresh || plan.cascades) cascade = find_cascade(setup, batch, n, plan.states.rules);
+  if (fresh)
+    choose_grids(setup, batch, cascade, plan);
+  else if (plan.tiled && !plan::levels_are_open(cascade, plan.states.rules))
+    cascade = {};
 
   plan.decode.work = {};
   if (decodes_possible(setup)) {
-    const CutRule rule = cut_rule(setup, n);
+    const CutRule rule = cut_rule(setup, n, plan.beside);
     plan::list_decode_work(
         batch, {.mask = setup.rule, .xai_temperature_len = setup.spec.xai_temperature_len}, rule,
         setup.decode->tile, cascade, plan.decode);
@@ -254,6 +326,11 @@ Status make_lists(const Setup& setup, const BatchView& batch, bool may_cascade, 
     put(plan.parts.rules, plan.states.rules, plan.states.rules.size());
     put(plan.parts.state_first, plan.states.first, plan.states.first.size());
     put(plan.parts.states, plan.states.rows, plan.states.rows.size());
+  }
+  if (plan.tiled) {
+    const sm90::WorkList list{.num_items = static_cast<std::uint32_t>(plan.level_tiles.size())};
+    put(plan.parts.level_work, std::span(&list, 1), 1);
+    put(plan.parts.level_items, plan.level_tiles, plan.level_tiles.size());
   }
   put(plan.parts.prefill_work, std::span(&plan.prefill.work, 1), 1);
   put(plan.parts.items, plan.prefill.items, plan.prefill.items.size());

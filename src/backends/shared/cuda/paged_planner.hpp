@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <attune/backend.hpp>
@@ -21,6 +22,7 @@
 #include "attention/mask.hpp"
 #include "kernels/paged_decode/sm80/launch.hpp"
 #include "kernels/ragged_prefill/sm80/launch.hpp"
+#include "kernels/ragged_prefill/sm90/launch.hpp"
 #include "plan/cascade.hpp"
 #include "plan/decode_work.hpp"
 #include "plan/level_work.hpp"
@@ -37,9 +39,14 @@ struct Setup {
   int decode_grid = 0;
   int decode_shared_bytes = 0;
   bool overlap = false;  ///< the card has programmatic dependent launch
+  int num_sms = 0;
   int prefill_grid = 0;
   attention::MaskRule rule;  ///< not causal where custom masks take over
   plan::CascadeMode cascade = plan::CascadeMode::off;
+  /// The Hopper kernel of levels that all their rows see whole; none on other cards, for other
+  /// head dims, options and page sizes: then levels are items of the general prefill kernel.
+  std::optional<kernels::ragged_prefill::sm90::Instance> level{};
+  kernels::tensor_map::Encoder encoder = nullptr;
 };
 
 /// Pointers into the workspace.
@@ -53,11 +60,13 @@ struct Parts {
   float2* prefill_state = nullptr;
   float* state_o = nullptr;    ///< [state_rows, num_qo_heads, head_dim_vo]
   float* state_lse = nullptr;  ///< [state_rows, num_qo_heads]
-  // Written by the host: the first three where there are levels, the next two where there are
+  // Written by the host: the first five where there are levels, the next two where there are
   // prefill items, the rest always.
   attention::TokenRule* rules = nullptr;
   std::int32_t* state_first = nullptr;
   std::int32_t* states = nullptr;
+  kernels::ragged_prefill::sm90::WorkList* level_work = nullptr;
+  kernels::ragged_prefill::sm90::WorkItem* level_items = nullptr;
   attention::PrefillWork* prefill_work = nullptr;
   attention::PrefillItem* items = nullptr;
   attention::DecodeWork* decode_work = nullptr;
@@ -77,6 +86,7 @@ struct Sizes {
   std::int64_t kv_entries = 0;
   std::int64_t state_tokens = 0;  ///< query tokens that may have levels; 0: no levels
   std::int64_t state_rows = 0;
+  std::int64_t max_level_tiles = 0;
 };
 
 class PagedPlan final : public Plan {
@@ -88,7 +98,12 @@ class PagedPlan final : public Plan {
   plan::DecodeList decode;
   plan::PrefillList prefill;
   plan::StateList states;
-  bool cascades = false;  ///< settled by plan(): a captured run writes states or it does not
+  std::vector<plan::PrefillTile> level_tiles;
+  // Settled by plan(), because a captured run launches what it launches.
+  bool cascades = false;  ///< everything writes states
+  bool tiled = false;     ///< levels are tiles of Setup::level
+  int level_grid = 0;
+  bool beside = false;  ///< decodes run beside the levels
   bool decodes = false;
   bool prefills = false;
   std::vector<std::byte> image;  ///< of the lists, copied to the workspace …
@@ -99,9 +114,9 @@ class PagedPlan final : public Plan {
 [[nodiscard]] Sizes sizes_of(const Setup& setup, const BatchBounds& bounds);
 [[nodiscard]] std::size_t workspace_bytes(const Setup& setup, const Sizes& sizes);
 
-/// Fills the plan's lists and host image from a checked batch; sizes and workspace are set. Levels
-/// are taken if `may_cascade`, and settle plan.cascades if it is not set yet.
-[[nodiscard]] Status make_lists(const Setup& setup, const BatchView& batch, bool may_cascade,
+/// Fills the plan's lists and host image from a checked batch; sizes and workspace are set. A
+/// `fresh` plan settles what later batches must keep to.
+[[nodiscard]] Status make_lists(const Setup& setup, const BatchView& batch, bool fresh,
                                 PagedPlan& plan);
 
 /// Where everything lies in the workspace.

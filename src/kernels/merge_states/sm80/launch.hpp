@@ -19,7 +19,7 @@ struct Params {
   std::int64_t num_tokens = 0;
   std::int32_t num_heads = 1;
   std::int32_t heads_per_kv_head = 1;
-  std::int32_t head_dim = 0;  ///< a multiple of 4
+  std::int32_t head_dim = 0;  ///< a multiple of 4, up to 256
 
   DType o_dtype = DType::bf16;
   void* o = nullptr;  ///< [num_tokens, num_heads, head_dim]
@@ -28,6 +28,8 @@ struct Params {
   float* lse = nullptr;  ///< [num_tokens, num_heads] or nullptr
   std::int64_t lse_token_stride = 0;
   std::int64_t lse_head_stride = 0;
+
+  std::int32_t* counter = nullptr;  ///< set to zero: of the kernel before, or nullptr
 
   float v_scale = 1.0f;
   const float* v_scale_per_head = nullptr;  ///< [KV heads], on top of v_scale

@@ -73,11 +73,18 @@ class DecodeKernel {
     std::uint8_t* ring = ring_of(warp_);
     std::uint8_t* queries = queries_ + warp_ * Policy::kQueryBytes;
     ptx::dependency_release();
-    ptx::dependency_wait();
-    // Read before it is known to exist: the list always has room for an item a CTA.
-    const Item first = read_item(p_, static_cast<int>(blockIdx.x));
-    const ItemQueue queue{.num_items = p_.work->num_items, .claimed = claimed_};
-    if (queue.id(0) >= queue.num_items) return;
+    auto first_id = static_cast<int>(blockIdx.x);
+    if (p_.beside) {
+      claim_two();
+      first_id = claimed_[0];
+    } else {
+      ptx::dependency_wait();
+    }
+    // Read before it is known to exist: the list always has room for two items a CTA.
+    const Item first = read_item(p_, first_id);
+    const ItemQueue queue{
+        .num_items = p_.work->num_items, .all_claimed = p_.beside, .claimed = claimed_};
+    if (first_id >= queue.num_items) return;
 
     RingLoader<Policy> loader(p_, role_, queue, first, ring, queries);
     int taken = 0;  // tiles
@@ -122,6 +129,14 @@ class DecodeKernel {
   }
 
  private:
+  __device__ void claim_two() {
+    if (threadIdx.x == 0) {
+      claimed_[0] = atomicAdd(p_.claims, 2);
+      claimed_[1] = claimed_[0] + 1;
+    }
+    __syncthreads();
+  }
+
   __device__ std::uint8_t* ring_of(int warp) const {
     return rings_ + warp * (Policy::kStages * Policy::kStageBytes);
   }
@@ -152,9 +167,9 @@ class DecodeKernel {
   __device__ void finish_item(const ItemQueue& queue, int n, const Item& item,
                               const WarpState<Kv, Policy>& state, int free_stage, int& arriving) {
     // Asked for now, needed when this item is done.
-    const int grid = static_cast<int>(gridDim.x);
+    const int given = queue.all_claimed ? 0 : 2 * static_cast<int>(gridDim.x);
     const bool claims =
-        threadIdx.x == 0 && queue.num_items > 2 * grid && queue.id(n + 1) < queue.num_items;
+        threadIdx.x == 0 && queue.num_items > given && queue.id(n + 1) < queue.num_items;
     int claim = 0;
     if (claims) claim = atomicAdd(p_.claims, 1);
 
@@ -191,9 +206,11 @@ class DecodeKernel {
     }
     if (arriving >= 0 && *is_last_ != 0) join(read_item(p_, arriving));
     if (threadIdx.x == 0) {
-      claimed_[n % 2] = claims ? claim + 2 * grid : queue.num_items;
+      claimed_[n % 2] = claims ? claim + given : queue.num_items;
       // Each CTA fails once; the last failure leaves the counter at zero for the next run.
-      if (claims && claim == queue.num_items - grid - 1) *p_.claims = 0;
+      const int failures = static_cast<int>(gridDim.x);
+      if (claims && !queue.all_claimed && claim == queue.num_items - given + failures - 1)
+        *p_.claims = 0;
     }
     __syncthreads();
     arriving = whole ? -1 : id;
@@ -363,6 +380,8 @@ template <class Kv, class Policy>
 __global__ void __launch_bounds__(Policy::kThreads, Policy::kCtasPerSm)
     paged_decode_kernel(const __grid_constant__ Params p) {
   if constexpr (Policy::kFits) DecodeKernel<Kv, Policy>(p, ptx::dynamic_shared<128>()).run();
+  // Who waits for this kernel waits for the one beside it, too.
+  if (p.beside) ptx::dependency_wait();
 }
 
 }  // namespace attune::kernels::paged_decode::sm80

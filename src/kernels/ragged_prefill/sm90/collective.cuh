@@ -383,6 +383,13 @@ __device__ __forceinline__ void normalise(Accumulators<C>& o, float (&lse)[2], c
   o.rescale(inverse);
 }
 
+/// The first row of o and lse.
+template <class C>
+__device__ __forceinline__ int output_token(const WorkItem& item) {
+  return C::kOutput == Output::states ? item.o_token : item.q_token;
+}
+
+template <class C>
 __device__ __forceinline__ void write_lse(const float (&lse)[2], const Params& params,
                                           int first_row, const WorkItem& item) {
   if (params.lse == nullptr) return;
@@ -390,7 +397,8 @@ __device__ __forceinline__ void write_lse(const float (&lse)[2], const Params& p
   for (int h = 0; h < 2; ++h) {
     const Place place(params, item, first_row + 8 * h);
     if (place.token < item.q_tokens && threadIdx.x % 4 == 0)
-      params.lse[static_cast<std::int64_t>(item.q_token + place.token) * params.lse_token_stride +
+      params.lse[static_cast<std::int64_t>(output_token<C>(item) + place.token) *
+                     params.lse_token_stride +
                  place.head * params.lse_head_stride] = lse[h];
   }
 }
@@ -432,6 +440,25 @@ __device__ __forceinline__ void write_rows(Accumulators<C>& o, const Params& par
       if (place.token < item.q_tokens)
         *reinterpret_cast<uint4*>(out + 8 * block) = make_uint4(w[0], w[1], w[2], w[3]);
     }
+  }
+}
+
+/// The same in fp32, a pair a store: four threads write a whole sector.
+template <class C>
+__device__ __forceinline__ void write_states(Accumulators<C>& o, const Params& params,
+                                             int first_row, const WorkItem& item) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const Place place(params, item, first_row + 8 * h);
+    auto* out =
+        static_cast<float*>(params.o) +
+        static_cast<std::int64_t>(output_token<C>(item) + place.token) * params.o_token_stride +
+        place.head * params.o_head_stride + 2 * static_cast<int>(threadIdx.x % 4);
+    if (place.token >= item.q_tokens) continue;
+#pragma unroll
+    for (int block = 0; block < C::kHeadDimVo / 8; ++block)
+      *reinterpret_cast<float2*>(out + 8 * block) =
+          make_float2(o.at(block, 2 * h), o.at(block, 2 * h + 1));
   }
 }
 

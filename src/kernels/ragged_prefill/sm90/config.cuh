@@ -30,8 +30,9 @@ enum class KvLoad { boxes, gather };
 
 /// How a finished tile leaves: through the copy engine from the tile's own query rows or from
 /// memory of its own, or from registers by ordinary stores. Tiles that end with their request
-/// always use ordinary stores.
-enum class Output { in_queries, own_memory, registers };
+/// always use ordinary stores. States: one level of a shared prefix, in fp32 at rows of the item's
+/// own, to be joined with others; such a kernel lets the next one start beside it.
+enum class Output { in_queries, own_memory, registers, states };
 
 /// Sizes of one kernel, chosen so that everything fits 227 KiB of shared memory and the registers.
 /// Each of the consumer warpgroups has 64 query rows.
@@ -60,6 +61,7 @@ struct Config {
   static constexpr int kKeyStages = T::kKeyStages;
   static constexpr int kValueStages = T::kValueStages;
   static constexpr Output kOutput = T::kOutput;
+  static constexpr bool kStaged = kOutput == Output::in_queries || kOutput == Output::own_memory;
   static constexpr KvLoad kLoad = Load;
 
   /// P V is two products: all columns but the last 64, and the last 64 together with 8 columns of

@@ -21,6 +21,7 @@ Instance instance_of(std::string_view name, Strategy strategy, Cost cost = estim
           .head_dim_qk = C::kHeadDimQk,
           .head_dim_vo = C::kHeadDimVo,
           .gather = C::kLoad == KvLoad::gather,
+          .states = C::kOutput == Output::states,
           .query_tile = C::kQueryTile,
           .key_tile = C::kKeyTile,
           .threads = C::kThreads,

@@ -330,6 +330,8 @@ class Writer {
                                         int stage) {
     if constexpr (C::kOutput == Output::registers) {
       write_rows<C>(o, params_, first_row, item);
+    } else if constexpr (C::kOutput == Output::states) {
+      write_states<C>(o, params_, first_row, item);
     } else {
       constexpr int kPanel = C::kQueryTile * 64;
       typename C::Element* rows;
@@ -359,7 +361,7 @@ class Writer {
 
   /// Before the stage written from is needed again, and before the kernel ends.
   __device__ __forceinline__ void settle() {
-    if constexpr (C::kOutput != Output::registers) {
+    if constexpr (C::kStaged) {
       if (unreleased_ >= 0 && threadIdx.x % 128 == 0) {
         ptx::bulk_wait_read();
         if constexpr (C::kOutput == Output::in_queries)
@@ -528,7 +530,7 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
     float lse[2];
     normalise<C>(o, lse, state, params, first_row, item);
     writer.write(o, first_row, item, stage);
-    write_lse(lse, params, first_row, item);
+    write_lse<C>(lse, params, first_row, item);
     ptx::wgmma_wait<0>();
     ptx::wgmma_pin(s);
     copy(first_scores, s);
@@ -544,6 +546,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
             const __grid_constant__ CUtensorMap v_map, const __grid_constant__ CUtensorMap o_map,
             const __grid_constant__ Params params) {
   SharedOf<C>& shared = *reinterpret_cast<SharedOf<C>*>(ptx::dynamic_shared<1024>());
+  if constexpr (C::kOutput == Output::states) ptx::dependency_release();
   constexpr bool kGather = C::kLoad == KvLoad::gather;
   // Through a shuffle, so that the compiler knows it as one value a warp and does not compute it
   // anew.

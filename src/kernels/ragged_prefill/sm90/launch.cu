@@ -1,8 +1,5 @@
 #include "kernels/ragged_prefill/sm90/launch.hpp"
 
-#include "kernels/ragged_prefill/sm90/instances.hpp"
-
-#include <algorithm>
 #include <numeric>
 #include <string>
 
@@ -56,17 +53,19 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, int blocks,
            .box = {64, pack, instance.query_tile / pack}});
       !s.ok())
     return s;
-  if (Status s = tensor_map::encode(
-          encoder, o_map,
-          {.name = "o",
-           .dtype = instance.dtype,
-           .base = params.o,
-           .rank = 3,
-           .dims = {instance.head_dim_vo, operands.num_qo_heads, operands.q_tokens},
-           .strides = {params.o_head_stride, params.o_token_stride},
-           .box = {64, pack, 64 / pack}});
-      !s.ok())
-    return s;
+  if (!instance.states) {  // those leave by ordinary stores
+    if (Status s = tensor_map::encode(
+            encoder, o_map,
+            {.name = "o",
+             .dtype = instance.dtype,
+             .base = params.o,
+             .rank = 3,
+             .dims = {instance.head_dim_vo, operands.num_qo_heads, operands.q_tokens},
+             .strides = {params.o_head_stride, params.o_token_stride},
+             .box = {64, pack, 64 / pack}});
+        !s.ok())
+      return s;
+  }
   const auto encode_keys = [&](CUtensorMap& map, const void* base, int head_dim,
                                std::int64_t token_stride, std::int64_t head_stride,
                                std::int64_t page_stride, std::string_view what) {
@@ -102,13 +101,6 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, int blocks,
   if (error == cudaSuccess) return {};
   (void)cudaGetLastError();
   return failed(error, instance.name);
-}
-
-std::vector<Instance> instances() {
-  std::vector<Instance> all = fa3_instances();
-  for (const auto& more : {fa3_gather_instances(), fa4_instances()})
-    all.insert(all.end(), more.begin(), more.end());
-  return all;
 }
 
 }  // namespace attune::kernels::ragged_prefill::sm90

@@ -33,6 +33,7 @@ struct Instance {
   int head_dim_qk = 0;
   int head_dim_vo = 0;
   bool gather = false;  ///< pages of any size; else pages of a multiple of 8 tokens, or ragged
+  bool states = false;  ///< for levels of shared prefixes: o is fp32, at rows of the items' own
   int query_tile = 0;   ///< rows a thread block
   int key_tile = 0;
   int threads = 0;
@@ -41,8 +42,11 @@ struct Instance {
   const void* kernel = nullptr;
 };
 
-/// Every kernel of this build.
+/// Every kernel of this build that takes whole requests.
 [[nodiscard]] std::vector<Instance> instances();
+
+/// Those that take levels of shared prefixes.
+[[nodiscard]] std::vector<Instance> level_instances();
 
 /// Once per instance and device: raises the shared-memory limit; the answer is how many blocks the
 /// device runs at once.

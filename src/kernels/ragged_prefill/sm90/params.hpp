@@ -18,8 +18,9 @@ struct WorkItem {
   std::int32_t kv_len = 0;
   std::int32_t tile_begin = 0;  ///< key tiles [tile_begin, tile_end), never empty, walked backwards
   std::int32_t tile_end = 0;
+  std::int32_t o_token = 0;  ///< Output::states: first row of o and lse
 };
-static_assert(sizeof(WorkItem) == 32);
+static_assert(sizeof(WorkItem) == 36);
 
 /// On the device, so that a captured launch meets the numbers of the newest plan. A launch finds
 /// `next` and `finished` 0 and leaves them 0.
@@ -32,7 +33,7 @@ struct WorkList {
 
 /// Strides count elements.
 struct Params {
-  void* o = nullptr;
+  void* o = nullptr;  ///< of q's type; Output::states: fp32
   std::int64_t o_token_stride = 0;
   std::int64_t o_head_stride = 0;
   float* lse = nullptr;  ///< optional, natural log

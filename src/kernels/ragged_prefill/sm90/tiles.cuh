@@ -17,6 +17,9 @@ inline constexpr Cost kCost128Tall{.tile = 2830, .key_tile = 2190};
 using Tiles192 = Tiles<80, 3, 1, 2, 2, Output::own_memory>;
 using Tiles256 = Tiles<80, 2, 1, 2, 2, Output::registers>;
 
+/// Levels of shared prefixes: rows of one KV head, many keys.
+using Levels128 = Tiles<128, 2, 1, 3, 2, Output::states>;
+
 // Gathers need the registers of a whole producer warpgroup: two consumers.
 using Gather64 = Tiles<128, 2, 2, 3, 3>;
 using Gather128 = Tiles<128, 2, 2, 2, 2>;
