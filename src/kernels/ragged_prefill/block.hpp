@@ -7,6 +7,7 @@
 #include "kernels/dense/params.hpp"
 #include "kernels/dense/rows.hpp"
 #include "kernels/dense/unit.hpp"
+#include "kernels/simd/unroll.hpp"
 #include "kernels/softmax/online_softmax.hpp"
 
 namespace attune::kernels::ragged_prefill {
@@ -58,17 +59,25 @@ struct BlockOf {
            Softmax::only_scales(common);
   }
 
+  /// `count`: a multiple of 8 vectors.
   static bool all_finite(const Number* numbers, std::int64_t count) {
-    // x * 0 is NaN unless x is finite, and NaN survives a sum.
-    F sum = V::zero();
+    // x * 0 is NaN unless x is finite, and NaN survives a sum. Several sums, so that none waits for
+    // the one before.
+    constexpr int kSums = 8;
     const F zero = V::zero();
-    for (std::int64_t i = 0; i < count; i += kLanes) {
-      if constexpr (Unit::kPair == 2)
-        sum = V::fma(V::template load_as<DType::bf16>(numbers + i), zero, sum);
-      else
-        sum = V::fma(V::load(numbers + i), zero, sum);
+    F sums[kSums];
+    simd::unroll<kSums>([&](auto n) { sums[n] = zero; });
+    for (std::int64_t i = 0; i < count; i += kSums * kLanes) {
+      simd::unroll<kSums>([&](auto n) {
+        const Number* const at = numbers + i + n * kLanes;
+        if constexpr (Unit::kPair == 2)
+          sums[n] = V::fma(V::template load_as<DType::bf16>(at), zero, sums[n]);
+        else
+          sums[n] = V::fma(V::load(at), zero, sums[n]);
+      });
     }
-    const float total = V::sum(sum);
+    simd::unroll<kSums - 1>([&](auto n) { sums[n + 1] = V::add(sums[n], sums[n + 1]); });
+    const float total = V::sum(sums[kSums - 1]);
     return total == total;
   }
 
