@@ -52,11 +52,6 @@ struct FmaUnit {
   static void transpose(Operand (&m)[V::kLanes]) { V::transpose(m); }
   /// Rows of values → operands of kLanes columns each.
   static void columns(const Operand (&rows)[kPair], Operand (&out)[kPair]) { out[0] = rows[0]; }
-  /// kLanes columns of kPair rows of values.
-  template <DType T>
-  static Operand column_as(const char* const* rows, std::int64_t offset) {
-    return load_as<T>(rows[0] + offset);
-  }
   static F exp2(F x) { return V::exp2(x); }
 };
 
@@ -95,10 +90,6 @@ struct Bf16Unit {
   static void transpose(Operand (&m)[V::kLanes]) { V::transpose_pairs(m); }
   static void columns(const Operand (&rows)[kPair], Operand (&out)[kPair]) {
     V::interleave(rows[0], rows[1], out[0], out[1]);
-  }
-  template <DType T>
-  static Operand column_as(const char* const* rows, std::int64_t offset) {
-    return V::interleave_halves(rows[0] + offset, rows[1] + offset);
   }
   static F exp2(F x) { return V::exp2_rough(x); }
 };

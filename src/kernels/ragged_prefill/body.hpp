@@ -51,7 +51,7 @@ struct Body {
   static void run(const dense::Params& p, const dense::Item& item, void* scratch) {
     const Block block = Block::begin(p, item, scratch);
     const bool lanes = kInPlace && block.rows <= kLanes && p.head_dim_qk % kPair == 0 &&
-                       p.head_dim_vo % kLanes == 0 && p.custom_mask == nullptr;
+                       p.head_dim_vo % Unit::kNumbers == 0 && p.custom_mask == nullptr;
     Number* const lane_queries = block.q + kLanes * p.scratch.q_stride;
     if (lanes) turn_queries(p, block, lane_queries);
 
@@ -133,7 +133,7 @@ struct Body {
         multiply_rows(s.count, block.q + row * q_stride, q_stride, block.k, kTile * kPair,
                       (p.head_dim_qk + kPair - 1) / kPair, span / kLanes, s.scores, kTile, false);
       else if constexpr (kInPlace)
-        score_lanes(p, keys, next, lane_queries, s.scores);
+        score_lanes(p, keys, evenly_spaced(next) ? next : keys, lane_queries, s.scores);
       for (int r = 0; r < s.count; ++r) {
         float* const scores = s.scores + r * kTile;
         Number* const weights = s.weights + r * kTile;
@@ -211,14 +211,13 @@ struct Body {
     return true;
   }
 
-  /// Scores [row][kTile] of up to kLanes rows, rows as lanes: packing keys would take longer than
+  /// Scores [row][kTile] of up to kLanes rows, rows as lanes, and requests for `ahead`, which is
+  /// evenly spaced too: packing keys would take longer than
   /// so few rows multiply them. Sums are formed in the order of register_tile: the same bits.
   static void score_lanes(const dense::Params& p, const dense::TileRows& keys,
-                          const dense::TileRows& next, const Number* q, float* scores) {
+                          const dense::TileRows& ahead, const Number* q, float* scores) {
     constexpr std::int64_t kPairBytes = kPair * kBytes;
     const std::int64_t row_bytes = p.head_dim_qk * kBytes;
-    // One request a step: the next tile's lines at this place of their rows.
-    const char* const* const fetch = next.from == 0 && next.to == kTile ? next.k : keys.k;
     for (int key = 0; key < kTile; key += kLanes) {
       const char* const first = keys.k[key];
       const std::int64_t step = keys.k[key + 1] - first;
@@ -235,41 +234,65 @@ struct Body {
       };
       F sums[kLanes];
       simd::unroll<kLanes>([&](auto i) { sums[i] = V::zero(); });
+      const char* line = nullptr;
+      const std::int64_t ahead_step = ahead.k[key + 1] - ahead.k[key];
       const auto multiply_pair = [&](std::int64_t at) {
         const Operand x = Unit::load(q + at / kBytes * kLanes);
         simd::unroll<kLanes>([&](auto i) {
           const auto* const pair = reinterpret_cast<const Number*>(key_at(i) + at);
           sums[i] = Unit::multiply_add(Unit::broadcast(pair), x, sums[i]);
         });
-        V::prefetch(fetch[key + at / kPairBytes % kLanes] + at / kLine * kLine);
+        // One request a step: the lines that the next tile's keys have here.
+        V::prefetch(line);
+        line += ahead_step;
       };
-      std::int64_t at = 0;
-      for (; at + 2 * kPairBytes <= row_bytes; at += 2 * kPairBytes) {
-        multiply_pair(at);
-        multiply_pair(at + kPairBytes);
+      for (std::int64_t at = 0; at < row_bytes; at += kLine) {
+        const std::int64_t end = at + kLine < row_bytes ? at + kLine : row_bytes;
+        line = ahead.k[key] + at;
+        std::int64_t pair = at;
+        for (; pair + 2 * kPairBytes <= end; pair += 2 * kPairBytes) {
+          multiply_pair(pair);
+          multiply_pair(pair + kPairBytes);
+        }
+        if (pair < end) multiply_pair(pair);
       }
-      if (at < row_bytes) multiply_pair(at);
       V::transpose(sums);
       simd::unroll<kLanes>([&](auto i) { V::store(scores + i * kTile + key, sums[i]); });
     }
   }
 
-  /// o += weights · values of up to kLanes rows, from values as they lie; kLanes columns at a time.
-  /// Rows beyond the strip's last weigh nothing and have room in o. The order of register_tile.
+  /// o += weights · values of up to kLanes rows, from values as they lie. Rows beyond the strip's
+  /// last weigh nothing and have room in o. The order of register_tile.
   static void add_values_in_place(const dense::Params& p, const dense::TileRows& keys, Strip& s,
                                   float* o) {
+    constexpr int kRows = 8;  // with kPair columns 16 sums, for 10 loads
+    static_assert(kLanes % kRows == 0);
     const std::int64_t o_stride = p.scratch.o_stride;
     for (int i = s.count * kTile; i < kLanes * kTile; ++i) s.weights[i] = 0;
-    for (std::int64_t d = 0; d < p.head_dim_vo; d += kLanes) {
-      F sums[kLanes];
-      simd::unroll<kLanes>([&](auto r) { sums[r] = V::load(o + r * o_stride + d); });
-      for (int key = 0; key < kTile; key += kPair) {
-        const Operand x = Unit::template column_as<T>(&keys.v[key], d * kBytes);
-        simd::unroll<kLanes>([&](auto r) {
-          sums[r] = Unit::multiply_add(Unit::broadcast(s.weights + r * kTile + key), x, sums[r]);
-        });
+    for (std::int64_t d = 0; d < p.head_dim_vo; d += Unit::kNumbers) {
+      for (int row = 0; row < s.count; row += kRows) {
+        const Number* const weights = s.weights + row * kTile;
+        float* const to = o + row * o_stride + d;
+        F sums[kRows * kPair];
+        simd::unroll<kRows * kPair>(
+            [&](auto i) { sums[i] = V::load(to + i / kPair * o_stride + i % kPair * kLanes); });
+        for (int key = 0; key < kTile; key += kPair) {
+          Operand in[kPair];
+          Operand x[kPair];
+          simd::unroll<kPair>(
+              [&](auto i) { in[i] = Unit::template load_as<T>(keys.v[key + i] + d * kBytes); });
+          Unit::columns(in, x);
+          simd::unroll<kRows>([&](auto r) {
+            const Operand weight = Unit::broadcast(weights + r * kTile + key);
+            simd::unroll<kPair>([&](auto c) {
+              F& sum = sums[r * kPair + c];
+              sum = Unit::multiply_add(weight, x[c], sum);
+            });
+          });
+        }
+        simd::unroll<kRows * kPair>(
+            [&](auto i) { V::store(to + i / kPair * o_stride + i % kPair * kLanes, sums[i]); });
       }
-      simd::unroll<kLanes>([&](auto r) { V::store(o + r * o_stride + d, sums[r]); });
     }
   }
 

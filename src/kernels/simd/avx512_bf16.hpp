@@ -124,17 +124,6 @@ struct Avx512Bf16Verbs : Avx512Verbs<Isa> {
     high = _mm512_permutex2var_epi16(a, kHigh, b);
   }
 
-  /// a[0] b[0] a[1] b[1] … a[15] b[15] of 16 bf16 each in memory.
-  static Pairs interleave_halves(const void* a, const void* b) {
-    const __m512i kOrder =
-        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
-                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    const __m512i low = _mm512_castsi256_si512(_mm256_loadu_si256(static_cast<const __m256i*>(a)));
-    const __m512i both =
-        _mm512_inserti64x4(low, _mm256_loadu_si256(static_cast<const __m256i*>(b)), 1);
-    return _mm512_permutexvar_epi16(kOrder, both);
-  }
-
  private:
   static __mmask32 first_of_32(int n) {
     return n >= kNumbers ? 0xffffffffu : (1u << (n > 0 ? n : 0)) - 1u;
