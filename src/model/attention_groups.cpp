@@ -92,8 +92,9 @@ std::vector<AttentionGroup> attention_groups(const ModelConfig& config, const Gr
       take(config.attention[static_cast<std::size_t>(layer.cross_attention)], i);
     if (layer.linear >= 0) {
       const LinearConfig& linear = *config.linear_of(i);
-      group_of(groups, std::string(name(linear.variant)), spec_of(linear, dtypes))
-          .layers.push_back(i);
+      const std::string kind =
+          linear.family.empty() ? std::string(name(linear.variant)) : linear.family;
+      group_of(groups, kind, spec_of(linear, dtypes)).layers.push_back(i);
     }
   }
   if (config.encoder.num_layers > 0) {

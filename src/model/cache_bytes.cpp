@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/math.hpp"
+#include "model/linear_families.hpp"
 #include "tensor/kv_layout.hpp"
 
 namespace attune::model {
@@ -24,15 +25,6 @@ double paged_token_bytes(const GroupSelection& g) {
                               .head_dim_qk = s.head_dim_qk,
                               .head_dim_vo = s.head_dim_vo};
   return static_cast<double>(tensor::k_page_bytes(shape) + tensor::v_page_bytes(shape)) / page;
-}
-
-std::int64_t state_bytes(const AttentionSpec& s) {
-  const auto activation = static_cast<std::int64_t>(size_of(s.q_dtype));
-  const auto state = static_cast<std::int64_t>(size_of(s.kv_dtype));
-  const std::int64_t conv = std::int64_t{std::max(0, s.conv_kernel - 1)} * s.conv_dim * activation;
-  const std::int64_t recurrent =
-      std::int64_t{s.linear_num_v_heads} * s.linear_head_dim_k * s.linear_head_dim_v * state;
-  return conv + recurrent;
 }
 
 const AttentionConfig* config_of(const ModelConfig& config, const LayerGroup& group) {
@@ -66,7 +58,8 @@ CacheBytes cache_bytes(const ModelConfig& config, const GroupSelection& g) {
   const auto layers = static_cast<std::int64_t>(g.group.layers.size());
   CacheBytes bytes;
   if (is_linear(s.variant)) {
-    bytes.per_request = layers * state_bytes(s);
+    const cache::StateShape shape = state_shape(config, g.group.layers[0], s.q_dtype);
+    bytes.per_request = layers * (shape.recurrent_bytes() + shape.conv_bytes());
     return bytes;
   }
   if (s.kind == AttentionKind::encoder_only) return bytes;

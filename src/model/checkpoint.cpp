@@ -21,8 +21,8 @@ Result<Checkpoint> open_gguf_checkpoint(const std::string& path) {
       .path = path, .config = std::move(*config), .weights = std::move(*weights), .gguf = &head};
 }
 
-Result<Checkpoint> open_folder(const std::string& path) {
-  Result<ModelConfig> config = load_config(path);
+Result<Checkpoint> open_folder(const std::string& path, const LinearFamilies* families) {
+  Result<ModelConfig> config = load_config(path, families);
   if (!config.ok()) return config.status();
   for (const char* name : {"model.safetensors.index.json", "model.safetensors"}) {
     const std::filesystem::path file = std::filesystem::path(path) / name;
@@ -38,11 +38,11 @@ Result<Checkpoint> open_folder(const std::string& path) {
 
 }  // namespace
 
-Result<Checkpoint> open_checkpoint(const std::string& path) {
+Result<Checkpoint> open_checkpoint(const std::string& path, const LinearFamilies* families) {
   std::error_code error;
   if (path.empty()) return invalid_argument("no model given: --model wants a folder or a .gguf");
   if (!std::filesystem::exists(path, error)) return invalid_argument("no model at " + path);
-  if (std::filesystem::is_directory(path, error)) return open_folder(path);
+  if (std::filesystem::is_directory(path, error)) return open_folder(path, families);
   if (path.ends_with(".gguf")) return open_gguf_checkpoint(path);
   return invalid_argument(
       path + " is no model: wanted a folder with config.json and *.safetensors, or a .gguf file");

@@ -20,7 +20,8 @@ struct Checkpoint {
 };
 
 /// `path`: a folder in Hugging Face layout (config.json beside one safetensors file, or beside the
-/// index of several), or a .gguf file.
-Result<Checkpoint> open_checkpoint(const std::string& path);
+/// index of several), or a .gguf file. `families`: of a folder (linear_families.hpp).
+Result<Checkpoint> open_checkpoint(const std::string& path,
+                                   const LinearFamilies* families = nullptr);
 
 }  // namespace attune::model

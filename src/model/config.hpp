@@ -145,6 +145,7 @@ struct AttentionConfig {
 
 /// One linear mixer that some layers share. Dims as in AttentionSpec.
 struct LinearConfig {
+  std::string family;              ///< of LinearFamilies; empty: one in tree, which `variant` names
   Variant variant = Variant::gdn;  ///< gdn, kda, mamba2, lightning, short_conv
   int num_k_heads = 0;             ///< mamba2: groups of B and C
   int num_v_heads = 0;
@@ -241,9 +242,12 @@ struct EncoderConfig {
   std::int64_t max_positions = 0;
 };
 
+class LinearFamilies;
+
 struct ModelConfig {
-  std::string architecture;  ///< e.g. LlamaForCausalLM
-  std::string model_type;    ///< e.g. llama; of the text part where the file nests one
+  const LinearFamilies* families = nullptr;  ///< from outside (linear_families.hpp); may be none
+  std::string architecture;                  ///< e.g. LlamaForCausalLM
+  std::string model_type;  ///< e.g. llama; of the text part where the file nests one
   std::int64_t vocab_size = 0;
   int hidden_size = 0;
   int intermediate_size = 0;        ///< of a dense feed-forward

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "model/config_draft.hpp"
+#include "model/linear_families.hpp"
 
 namespace attune::model {
 namespace {
@@ -141,7 +142,7 @@ std::string known_model_types() {
   return list;
 }
 
-Result<ModelConfig> parse_config(std::string_view text) {
+Result<ModelConfig> parse_config(std::string_view text, const LinearFamilies* families) {
   json root = json::parse(without_bare_infinities(text), nullptr, false);
   if (root.is_discarded()) return invalid_argument("config: not JSON");
   if (!root.is_object()) return invalid_argument("config: wanted a JSON object");
@@ -157,9 +158,10 @@ Result<ModelConfig> parse_config(std::string_view text) {
   std::string architecture = first_architecture(top);
   if (architecture.empty()) architecture = inner_architecture;
   const std::string model_type = reader.text("model_type", top.text("model_type"));
+  const LinearFamily* outside = families == nullptr ? nullptr : families->matching(reader);
   const Family* family = find_family(model_type, inner_architecture);
   if (!complaint.ok()) return complaint;
-  if (family == nullptr)
+  if (family == nullptr && outside == nullptr)
     return invalid_argument("config: unknown model: model_type '" + model_type +
                             "', architecture '" + architecture +
                             "'; known model types: " + known_model_types());
@@ -171,14 +173,19 @@ Result<ModelConfig> parse_config(std::string_view text) {
                             "tie_word_embeddings", "quantization_config"})
       if ((!part.contains(key) || part[key].is_null()) && root.contains(key)) part[key] = root[key];
   }
-  ConfigDraft draft(reader, architecture, std::string(family->model_type));
-  family->build(draft);
+  ConfigDraft draft(reader, architecture,
+                    outside != nullptr ? outside->name : std::string(family->model_type));
+  draft.config.families = families;
+  if (outside != nullptr)
+    outside->build(draft);
+  else
+    family->build(draft);
   if (complaint.ok()) check_whole(draft);
   if (!complaint.ok()) return complaint;
   return std::move(draft.config);
 }
 
-Result<ModelConfig> load_config(const std::string& path) {
+Result<ModelConfig> load_config(const std::string& path, const LinearFamilies* families) {
   std::filesystem::path file(path);
   std::error_code error;
   if (std::filesystem::is_directory(file, error)) file /= "config.json";
@@ -187,7 +194,7 @@ Result<ModelConfig> load_config(const std::string& path) {
     return invalid_argument("cannot read " + file.string() + ": " + std::strerror(errno));
   std::ostringstream bytes;
   bytes << stream.rdbuf();
-  Result<ModelConfig> config = parse_config(bytes.str());
+  Result<ModelConfig> config = parse_config(bytes.str(), families);
   if (config.ok()) return config;
   return Status(config.status().code(), file.string() + ": " + config.status().text());
 }

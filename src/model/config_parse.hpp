@@ -12,10 +12,12 @@ namespace attune::model {
 
 /// `text` is the whole file; bare Infinity and NaN, which Python's writers leave behind, are read.
 /// An unknown architecture, a missing field or a contradiction is an invalid_argument that names
-/// it.
-[[nodiscard]] Result<ModelConfig> parse_config(std::string_view text);
+/// it. `families` from outside are asked first, and outlive the config.
+[[nodiscard]] Result<ModelConfig> parse_config(std::string_view text,
+                                               const LinearFamilies* families = nullptr);
 
 /// The same from `path`: a config.json, or a folder that holds one.
-[[nodiscard]] Result<ModelConfig> load_config(const std::string& path);
+[[nodiscard]] Result<ModelConfig> load_config(const std::string& path,
+                                              const LinearFamilies* families = nullptr);
 
 }  // namespace attune::model

@@ -8,6 +8,7 @@
 #include "model/gated_delta_mixer.hpp"
 #include "model/gqa_mixer.hpp"
 #include "model/lightning_mixer.hpp"
+#include "model/linear_families.hpp"
 #include "model/loader.hpp"
 #include "model/mamba2_mixer.hpp"
 #include "model/mla_mixer.hpp"
@@ -38,6 +39,8 @@ std::unique_ptr<LayerPart> make_attention(Loader& loader, int layer) {
 }
 
 std::unique_ptr<LayerPart> make_linear_mixer(Loader& loader, int layer) {
+  const std::string& family = loader.config().linear_of(layer)->family;
+  if (!family.empty()) return loader.config().families->find(family)->mixer(loader, layer);
   const Variant variant = loader.config().linear_of(layer)->variant;
   switch (variant) {
     case Variant::gdn:

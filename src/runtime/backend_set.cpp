@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "model/linear_families.hpp"
+
 namespace attune::runtime {
 namespace {
 
@@ -10,6 +12,21 @@ Result<std::shared_ptr<Backend>> make_one(const Registry& registry, const std::s
   Result<std::unique_ptr<Backend>> made = registry.make(name, context);
   if (!made.ok()) return made.status();
   return std::shared_ptr<Backend>(std::move(*made));
+}
+
+/// Layers of families from outside go to their own backend, behind what the user says of them.
+void override_families(const model::ModelConfig& config, SelectionOptions& options) {
+  if (config.families == nullptr) return;
+  for (int layer = 0; layer < config.num_layers(); ++layer) {
+    const model::LinearConfig* linear = config.linear_of(layer);
+    if (linear == nullptr || linear->family.empty()) continue;
+    const bool named = std::ranges::any_of(options.layers, [&](const LayerOverride& o) {
+      return o.first <= layer && layer <= o.last;
+    });
+    if (named) continue;
+    options.layers.push_back(
+        {.first = layer, .last = layer, .backend = config.families->find(linear->family)->backend});
+  }
 }
 
 /// The name that serves `spec` over ragged keys: `name`, or whatever the registry chooses.
@@ -90,6 +107,7 @@ Result<BackendSet> make_backends(const Registry& registry, const model::ModelCon
                             .encoder = group.encoder});
   }
   SelectionOptions options = request.selection;
+  override_families(config, options);
   if (request.batch_invariant) options.required = options.required | Feature::batch_invariant;
   Result<Selection> selection = registry.select(query, request.device, options);
   if (!selection.ok()) return selection.status();

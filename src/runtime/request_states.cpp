@@ -4,29 +4,18 @@
 #include <memory>
 #include <vector>
 
+#include "model/linear_families.hpp"
 #include "runtime/device_memory.hpp"
 
 namespace attune::runtime {
 namespace {
 
-cache::StateShape shape_of(const model::ModelConfig& config, const BackendSet& backends,
-                           int layer) {
-  cache::StateShape shape;
-  const model::LinearConfig* linear = config.linear_of(layer);
-  if (linear == nullptr) return shape;
-  if (linear->variant != Variant::short_conv) {
-    shape.heads = linear->num_v_heads;
-    shape.dim_v = linear->head_dim_v;
-    shape.dim_k = linear->head_dim_k;
-  }
-  if (linear->conv_kernel > 1) {
-    shape.conv_channels = linear->conv_dim;
-    shape.conv_history = linear->conv_kernel - 1;
-    for (const model::AttentionGroup& group : backends.attention)
-      if (is_linear(group.spec.variant) && std::ranges::count(group.layers, layer) > 0)
-        shape.conv_dtype = group.spec.q_dtype;
-  }
-  return shape;
+/// Of the group that a linear layer is in.
+DType dtype_of(const BackendSet& backends, int layer) {
+  for (const model::AttentionGroup& group : backends.attention)
+    if (is_linear(group.spec.variant) && std::ranges::count(group.layers, layer) > 0)
+      return group.spec.q_dtype;
+  return DType::f32;
 }
 
 Result<cache::StateMemory> memory_of(std::span<const cache::StateShape> shapes, model::Ops& ops) {
@@ -65,7 +54,9 @@ Result<std::optional<RequestStates>> RequestStates::make(const model::ModelConfi
   if (config.linear.empty()) return std::optional<RequestStates>();
   std::vector<cache::StateShape> shapes;
   for (int layer = 0; layer < config.num_layers(); ++layer)
-    shapes.push_back(shape_of(config, backends, layer));
+    shapes.push_back(config.linear_of(layer) == nullptr
+                         ? cache::StateShape{}
+                         : model::state_shape(config, layer, dtype_of(backends, layer)));
   Result<cache::StateMemory> memory = memory_of(shapes, ops);
   if (!memory.ok()) return memory.status();
   // Drafts are verified in a second slot, so that a state before them is there to go on from.

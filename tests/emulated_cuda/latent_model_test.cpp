@@ -5,9 +5,10 @@
 
 #include <cmath>
 #include <cstdint>
-#include <fstream>
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,8 @@
 #include <attune/registry.hpp>
 
 #include "runtime/session.hpp"
+#include "support/random_checkpoint.hpp"
 #include "support/scratch_folder.hpp"
-#include "tensor/narrow_float.hpp"
 
 namespace attune::runtime {
 namespace {
@@ -32,76 +33,39 @@ constexpr int kValue = 128;
 constexpr int kIntermediate = 128;
 constexpr int kVocab = 96;
 
-/// A random bf16 checkpoint in Hugging Face's layout.
-class Checkpoint {
- public:
-  explicit Checkpoint(const std::string& folder) {
-    matrix("model.embed_tokens.weight", kVocab, kHidden, 1.0);
-    matrix("lm_head.weight", kVocab, kHidden);
-    ones("model.norm.weight", kHidden);
-    for (int i = 0; i < kLayers; ++i) {
-      const std::string layer = "model.layers." + std::to_string(i) + ".";
-      const std::string attention = layer + "self_attn.";
-      matrix(attention + "q_a_proj.weight", kQueryRank, kHidden);
-      ones(attention + "q_a_layernorm.weight", kQueryRank);
-      matrix(attention + "q_b_proj.weight", kHeads * (kNope + kRope), kQueryRank);
-      matrix(attention + "kv_a_proj_with_mqa.weight", kRank + kRope, kHidden);
-      ones(attention + "kv_a_layernorm.weight", kRank);
-      matrix(attention + "kv_b_proj.weight", kHeads * (kNope + kValue), kRank);
-      matrix(attention + "o_proj.weight", kHidden, kHeads * kValue);
-      matrix(layer + "mlp.gate_proj.weight", kIntermediate, kHidden);
-      matrix(layer + "mlp.up_proj.weight", kIntermediate, kHidden);
-      matrix(layer + "mlp.down_proj.weight", kHidden, kIntermediate);
-      ones(layer + "input_layernorm.weight", kHidden);
-      ones(layer + "post_attention_layernorm.weight", kHidden);
-    }
-    std::ofstream weights(folder + "/model.safetensors", std::ios::binary);
-    const std::string header = "{" + header_ + "}";
-    const std::uint64_t size = header.size();
-    weights.write(reinterpret_cast<const char*>(&size), sizeof size);
-    weights << header;
-    weights.write(reinterpret_cast<const char*>(numbers_.data()),
-                  static_cast<std::streamsize>(numbers_.size() * 2));
-    std::ofstream(folder + "/config.json")
-        << R"({"model_type": "deepseek_v2", "architectures": ["DeepseekV2ForCausalLM"],)"
-        << R"("hidden_act": "silu", "rms_norm_eps": 1e-6, "torch_dtype": "bfloat16",)"
-        << R"("max_position_embeddings": 512, "tie_word_embeddings": false, "eos_token_id": 2,)"
-        << "\"hidden_size\": " << kHidden << ", \"intermediate_size\": " << kIntermediate
-        << ", \"num_hidden_layers\": " << kLayers << ", \"first_k_dense_replace\": " << kLayers
-        << ", \"num_attention_heads\": " << kHeads << ", \"num_key_value_heads\": " << kHeads
-        << ", \"q_lora_rank\": " << kQueryRank << ", \"kv_lora_rank\": " << kRank
-        << ", \"qk_rope_head_dim\": " << kRope << ", \"qk_nope_head_dim\": " << kNope
-        << ", \"v_head_dim\": " << kValue << ", \"vocab_size\": " << kVocab << "}";
+void write_checkpoint(const std::filesystem::path& folder) {
+  testing_support::RandomCheckpoint c(11);
+  c.matrix("model.embed_tokens.weight", kVocab, kHidden, 1.0);
+  c.matrix("lm_head.weight", kVocab, kHidden);
+  c.ones("model.norm.weight", kHidden);
+  for (int i = 0; i < kLayers; ++i) {
+    const std::string layer = "model.layers." + std::to_string(i) + ".";
+    const std::string attention = layer + "self_attn.";
+    c.matrix(attention + "q_a_proj.weight", kQueryRank, kHidden);
+    c.ones(attention + "q_a_layernorm.weight", kQueryRank);
+    c.matrix(attention + "q_b_proj.weight", kHeads * (kNope + kRope), kQueryRank);
+    c.matrix(attention + "kv_a_proj_with_mqa.weight", kRank + kRope, kHidden);
+    c.ones(attention + "kv_a_layernorm.weight", kRank);
+    c.matrix(attention + "kv_b_proj.weight", kHeads * (kNope + kValue), kRank);
+    c.matrix(attention + "o_proj.weight", kHidden, kHeads * kValue);
+    c.matrix(layer + "mlp.gate_proj.weight", kIntermediate, kHidden);
+    c.matrix(layer + "mlp.up_proj.weight", kIntermediate, kHidden);
+    c.matrix(layer + "mlp.down_proj.weight", kHidden, kIntermediate);
+    c.ones(layer + "input_layernorm.weight", kHidden);
+    c.ones(layer + "post_attention_layernorm.weight", kHidden);
   }
-
- private:
-  void add(const std::string& name, int rows, int columns, const auto& number) {
-    const std::size_t begin = numbers_.size() * 2;
-    const auto count = static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns);
-    for (std::size_t i = 0; i < count; ++i) numbers_.push_back(tensor::to_bf16(number()));
-    const std::string shape =
-        rows == 1 ? std::to_string(columns) : std::to_string(rows) + "," + std::to_string(columns);
-    header_ += (header_.empty() ? "" : ",") + ("\"" + name) + R"(":{"dtype":"BF16","shape":[)" +
-               shape + "],\"data_offsets\":[" + std::to_string(begin) + "," +
-               std::to_string(begin + count * 2) + "]}";
-  }
-  /// Uniform, of variance `scale` squared over the columns unless they are looked up.
-  void matrix(const std::string& name, int rows, int columns, double scale = 0) {
-    if (scale == 0) scale = 1 / std::sqrt(columns);
-    add(name, rows, columns, [&] {
-      state_ = state_ * 6364136223846793005u + 1442695040888963407u;
-      const double uniform = static_cast<double>(state_ >> 40) / (1 << 23) - 1;
-      return static_cast<float>(uniform * scale * std::sqrt(3.0));
-    });
-  }
-  void ones(const std::string& name, int width) {
-    add(name, 1, width, [] { return 1.0f; });
-  }
-
-  std::string header_;
-  std::vector<tensor::Bf16> numbers_;
-  std::uint64_t state_ = 11;
-};
+  std::ostringstream config;
+  config << R"({"model_type": "deepseek_v2", "architectures": ["DeepseekV2ForCausalLM"],)"
+         << R"("hidden_act": "silu", "rms_norm_eps": 1e-6, "torch_dtype": "bfloat16",)"
+         << R"("max_position_embeddings": 512, "tie_word_embeddings": false, "eos_token_id": 2,)"
+         << "\"hidden_size\": " << kHidden << ", \"intermediate_size\": " << kIntermediate
+         << ", \"num_hidden_layers\": " << kLayers << ", \"first_k_dense_replace\": " << kLayers
+         << ", \"num_attention_heads\": " << kHeads << ", \"num_key_value_heads\": " << kHeads
+         << ", \"q_lora_rank\": " << kQueryRank << ", \"kv_lora_rank\": " << kRank
+         << ", \"qk_rope_head_dim\": " << kRope << ", \"qk_nope_head_dim\": " << kNope
+         << ", \"v_head_dim\": " << kValue << ", \"vocab_size\": " << kVocab << "}";
+  c.write(folder, config.str());
+}
 
 struct Course {
   std::string device = "cuda:0";
@@ -167,7 +131,7 @@ class LatentModel : public testing::TestWithParam<Course> {};
 TEST_P(LatentModel, GivesTheReferencesLogits) {
   const Course& course = GetParam();
   const testing_support::ScratchFolder folder;
-  const Checkpoint checkpoint(folder.path().string());
+  write_checkpoint(folder.path());
   const Outcome want = run(folder.path().string(), {.device = "cpu", .backend = "reference"});
   const Outcome have = run(folder.path().string(), course);
   ASSERT_EQ(have.requests.size(), want.requests.size());

@@ -1,0 +1,52 @@
+#include "model/linear_families.hpp"
+
+#include <utility>
+
+namespace attune::model {
+
+Status LinearFamilies::add(LinearFamily family) {
+  if (family.name.empty() || family.backend.empty())
+    return invalid_argument("a linear family needs a name and a backend, have '" + family.name +
+                            "' and '" + family.backend + "'");
+  if (find(family.name) != nullptr)
+    return invalid_argument("the linear family '" + family.name + "' is registered already");
+  if (!family.matches || !family.build || !family.state || !family.mixer)
+    return invalid_argument("the linear family '" + family.name +
+                            "' lacks its predicate, builder, state shapes or mixer");
+  families_.push_back(std::make_unique<LinearFamily>(std::move(family)));
+  return {};
+}
+
+const LinearFamily* LinearFamilies::find(std::string_view name) const {
+  for (const auto& family : families_)
+    if (family->name == name) return family.get();
+  return nullptr;
+}
+
+const LinearFamily* LinearFamilies::matching(const ConfigReader& config) const {
+  for (const auto& family : families_)
+    if (family->matches(config)) return family.get();
+  return nullptr;
+}
+
+cache::StateShape state_shape(const ModelConfig& config, int layer, DType conv_dtype) {
+  const LinearConfig& linear = *config.linear_of(layer);
+  cache::StateShape shape;
+  if (!linear.family.empty()) {
+    shape = config.families->find(linear.family)->state(linear);
+  } else {
+    if (linear.variant != Variant::short_conv) {
+      shape.heads = linear.num_v_heads;
+      shape.dim_v = linear.head_dim_v;
+      shape.dim_k = linear.head_dim_k;
+    }
+    if (linear.conv_kernel > 1) {
+      shape.conv_channels = linear.conv_dim;
+      shape.conv_history = linear.conv_kernel - 1;
+    }
+  }
+  shape.conv_dtype = conv_dtype;
+  return shape;
+}
+
+}  // namespace attune::model
