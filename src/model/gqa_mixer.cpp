@@ -205,14 +205,15 @@ Status GqaMixer::forward(Step& step, const TensorView& x, const TensorView& out)
   }
   if (Status s = attend(step, tensors); !s.ok()) return s;
 
+  // Products that multiply what attention wrote need no copy of it.
+  const bool as_written = t.o_narrow.rank != 0 && t.o_narrow.dtype == ops.product_dtype();
+  if (!as_written) widen_output(ops, o, t.o_narrow);
   if (config_.output_gate) {
     gate.data = static_cast<float*>(gate.data) + dim;
     gate.shape[2] = dim;
-    ops.sigmoid_gate(attention_o, gate, o);
-    ops.linear(*output_, t.o, out);
-  } else {
-    ops.linear(*output_, t.o_narrow.rank == 0 ? t.o : t.o_narrow, out);
+    ops.sigmoid_gate(as_written ? attention_o : o, gate, o);
   }
+  ops.linear(*output_, as_written && !config_.output_gate ? t.o_narrow : t.o, out);
   return {};
 }
 
