@@ -31,10 +31,16 @@ cudaError_t allow_shared(const void* kernel, std::size_t bytes) {
                               static_cast<int>(bytes));
 }
 
-template <bool ByChannel>
+template <bool ByChannel, bool Grouped>
 PromptKernel scores_of() {
-  using Kernel = Scores<128, ByChannel>;
-  return {&scores_kernel<128, ByChannel>, Kernel::kThreads, sizeof(typename Kernel::Shared)};
+  using Kernel = Scores<128, ByChannel, Grouped>;
+  return {&scores_kernel<128, ByChannel, Grouped>, Kernel::kThreads,
+          sizeof(typename Kernel::Shared)};
+}
+
+PromptKernel scores_of(const PromptParams& d) {
+  if (d.p.family == Family::kda) return scores_of<true, false>();
+  return d.p.num_v_heads == d.key_heads ? scores_of<false, false>() : scores_of<false, true>();
 }
 
 dim3 grid_of(std::int64_t x, int y = 1, int z = 1) {
@@ -64,11 +70,11 @@ void start_recurrent(const DecodeParams& d, cudaStream_t stream) {
 }  // namespace
 
 Status prepare_kernels() {
-  cudaError_t error = allow_shared(ptx::kernel_handle(scores_of<false>().function),
-                                   scores_of<false>().shared_bytes);
-  if (error == cudaSuccess)
-    error = allow_shared(ptx::kernel_handle(scores_of<true>().function),
-                         scores_of<true>().shared_bytes);
+  cudaError_t error = cudaSuccess;
+  for (const PromptKernel& scores :
+       {scores_of<false, false>(), scores_of<false, true>(), scores_of<true, false>()})
+    if (error == cudaSuccess)
+      error = allow_shared(ptx::kernel_handle(scores.function), scores.shared_bytes);
   each_scan(
       [](const PromptKernel& kernel, void* first_error) {
         auto& kept = *static_cast<cudaError_t*>(first_error);
@@ -103,7 +109,7 @@ Status launch_gates(const PromptParams& d, cudaStream_t stream) {
 }
 
 Status launch_scores(const PromptParams& d, cudaStream_t stream) {
-  const PromptKernel scores = d.p.family == Family::kda ? scores_of<true>() : scores_of<false>();
+  const PromptKernel scores = scores_of(d);
   ptx::launch(scores.function, grid_of(d.num_chunks, d.key_heads),
               dim3(static_cast<unsigned>(scores.threads)), scores.shared_bytes, stream, d);
   return launched("scores");

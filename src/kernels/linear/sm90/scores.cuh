@@ -16,8 +16,10 @@
 
 namespace attune::kernels::linear::sm90 {
 
-template <int KeyColumns, bool ByChannel>
+/// Grouped: a key head has several value heads, so that products outlive the first of them.
+template <int KeyColumns, bool ByChannel, bool Grouped>
 struct Scores {
+  static constexpr int kBlocksAnSm = ByChannel || Grouped ? 3 : 5;
   static constexpr int kThreads = kScoreThreads;
 
   struct Rows {
@@ -107,32 +109,35 @@ struct Scores {
   }
 
   /// A into shared memory, P to memory; products become the decayed ones.
-  __device__ void apply_gates(const Products& x, int head) {
+  __device__ __forceinline__ void apply_gates(const Products& x, int head) {
     const int g = lane_id() / 4;
     const int j = lane_id() % 4;
-    Half* scores = d.scores + chunk_head(head) * kChunk * kChunk;
+    const Gates& gates = shared.gates[head % 2];
+    const float end[2] = {ByChannel ? 0.0f : gates.log_decay[16 * warp + g],
+                          ByChannel ? 0.0f : gates.log_decay[16 * warp + g + 8]};
+    const float beta[2] = {gates.beta[16 * warp + g], gates.beta[16 * warp + g + 8]};
+    Half* scores = d.scores + chunk_head(head) * kChunk * kChunk + (16 * warp + g) * kChunk + 2 * j;
 #pragma unroll
     for (int n = 0; n < kChunk / 8; ++n) {
       if (n / 2 > warp) continue;
+      const int column = 8 * n + 2 * j;
+      const float2 begin = ByChannel ? make_float2(0.0f, 0.0f)
+                                     : *reinterpret_cast<const float2*>(&gates.log_decay[column]);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int row = 16 * warp + g + 8 * h;
-        const int column = 8 * n + 2 * j;
+        const float decay[2] = {ByChannel ? 1.0f : exp_approx(end[h] - begin.x),
+                                ByChannel ? 1.0f : exp_approx(end[h] - begin.y)};
         float a[2];
         float s[2];
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const float decay =
-              ByChannel ? 1.0f
-                        : exp_approx(fminf(shared.gates[head % 2].log_decay[row] -
-                                               shared.gates[head % 2].log_decay[column + e],
-                                           0.0f));
-          a[e] = column + e < row ? shared.gates[head % 2].beta[row] * x.kk[n][2 * h + e] * decay
-                                  : 0.0f;
-          s[e] = column + e <= row ? x.qk[n][2 * h + e] * decay : 0.0f;
+          // Above the diagonal the decay may be infinite, and is not used.
+          a[e] = column + e < row ? beta[h] * x.kk[n][2 * h + e] * decay[e] : 0.0f;
+          s[e] = column + e <= row ? x.qk[n][2 * h + e] * decay[e] : 0.0f;
         }
-        *reinterpret_cast<float2*>(&shared.lower.a[row][column]) = make_float2(a[0], a[1]);
-        *reinterpret_cast<std::uint32_t*>(scores + row * kChunk + column) = pack(s[0], s[1]);
+        put_lower(shared.lower, row, column, a[0], a[1]);
+        *reinterpret_cast<std::uint32_t*>(scores + 8 * h * kChunk + 8 * n) = pack(s[0], s[1]);
       }
     }
   }
@@ -142,19 +147,19 @@ struct Scores {
     const int j = lane_id() % 4;
     Block m[kBlocks];
     invert_column(shared.lower, warp, m);
-    Half* to = d.solve + chunk_head(head) * kChunk * kChunk;
+    Half* to = d.solve + chunk_head(head) * kChunk * kChunk + g * kChunk + 16 * warp + 2 * j;
+    const float* beta = &shared.gates[head % 2].beta[16 * warp + 2 * j];
+    const float2 factor[2] = {*reinterpret_cast<const float2*>(beta),
+                              *reinterpret_cast<const float2*>(beta + 8)};
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       if (i < warp) continue;
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int column = 16 * warp + 8 * n + 2 * j;
-          *reinterpret_cast<std::uint32_t*>(to + (16 * i + g + 8 * h) * kChunk + column) =
-              pack(m[i].c[n][2 * h] * shared.gates[head % 2].beta[column],
-                   m[i].c[n][2 * h + 1] * shared.gates[head % 2].beta[column + 1]);
-        }
+        for (int h = 0; h < 2; ++h)
+          *reinterpret_cast<std::uint32_t*>(to + (16 * i + 8 * h) * kChunk + 8 * n) =
+              pack(m[i].c[n][2 * h] * factor[n].x, m[i].c[n][2 * h + 1] * factor[n].y);
       }
     }
   }
@@ -169,8 +174,8 @@ struct Scores {
     fetch(shared.rows.q, d.q);
     fetch(shared.rows.k, d.k);
     ptx::cp_async_commit();
-    const int first = key_head * (p.num_v_heads / d.key_heads);
-    const int end = first + p.num_v_heads / d.key_heads;
+    const int first = Grouped ? key_head * (p.num_v_heads / d.key_heads) : key_head;
+    const int end = Grouped ? first + p.num_v_heads / d.key_heads : first + 1;
     if (warp == kBlocks - 1) share_gates(first);
     ptx::cp_async_wait<0>();
     __syncthreads();
@@ -196,10 +201,11 @@ struct Scores {
 };
 
 /// Grid: chunks, key heads.
-template <int KeyColumns, bool ByChannel>
-__global__ void __launch_bounds__(Scores<KeyColumns, ByChannel>::kThreads, ByChannel ? 3 : 4)
+template <int KeyColumns, bool ByChannel, bool Grouped>
+__global__ void __launch_bounds__(Scores<KeyColumns, ByChannel, Grouped>::kThreads,
+                                  Scores<KeyColumns, ByChannel, Grouped>::kBlocksAnSm)
     scores_kernel(const __grid_constant__ PromptParams params) {
-  using Kernel = Scores<KeyColumns, ByChannel>;
+  using Kernel = Scores<KeyColumns, ByChannel, Grouped>;
   Kernel(params, *reinterpret_cast<typename Kernel::Shared*>(ptx::dynamic_shared<128>())).run();
 }
 

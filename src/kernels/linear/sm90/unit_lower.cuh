@@ -16,10 +16,13 @@ namespace attune::kernels::linear::sm90 {
 
 inline constexpr int kBlocks = kChunk / kBlock;
 
-/// Rows are padded so that a fragment's pairs lie in different banks.
 struct LowerShared {
-  float a[kChunk][kChunk + 8];          ///< A, strictly lower; its upper blocks are not read
-  float diagonal[kBlocks][kBlock][24];  ///< M_ii
+  // Two tiles of pairs' halves: below the diagonal A_ij, on it M_ii.
+  Half high[kChunk * kChunk];
+  Half low[kChunk * kChunk];
+  // Rows are padded against bank conflicts.
+  float a[kBlocks][kBlock][kBlock + 4];  ///< A_ii, strictly lower
+  float m[kBlocks][kBlock][kBlock + 8];  ///< M_ii
 };
 
 /// A 16 x 16 block as an accumulator: two halves of 8 columns.
@@ -38,35 +41,54 @@ __device__ __forceinline__ SplitPair split(float x, float y) {
   return {high, pack(x - low_of(high), y - high_of(high))};
 }
 
-/// sum += (sign) left right; left in shared memory, right an accumulator.
-__device__ __forceinline__ void multiply_split(Block& sum, const float* left, int stride,
-                                               const Block& right) {
-  const int g = lane_id() / 4;
-  const int j = lane_id() % 4;
-  std::uint32_t a_high[4];
-  std::uint32_t a_low[4];
-#pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    const float2 pair =
-        *reinterpret_cast<const float2*>(left + (g + 8 * (r % 2)) * stride + 2 * j + 8 * (r / 2));
-    const SplitPair s = split(pair.x, pair.y);
-    a_high[r] = s.high;
-    a_low[r] = s.low;
-  }
+/// A block as the right operand of a product.
+struct RightBlock {
+  std::uint32_t high[2][2];
+  std::uint32_t low[2][2];
+};
+
+__device__ __forceinline__ RightBlock right_of(const Block& block) {
+  RightBlock right;
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
-    std::uint32_t b_high[2];
-    std::uint32_t b_low[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const SplitPair s = split(right.c[n][2 * half], right.c[n][2 * half + 1]);
-      b_high[half] = ptx::movmatrix_trans(s.high);
-      b_low[half] = ptx::movmatrix_trans(s.low);
+      const SplitPair s = split(block.c[n][2 * half], block.c[n][2 * half + 1]);
+      right.high[n][half] = ptx::movmatrix_trans(s.high);
+      right.low[n][half] = ptx::movmatrix_trans(s.low);
     }
-    multiply(sum.c[n], a_low, b_high[0], b_high[1]);
-    multiply(sum.c[n], a_high, b_low[0], b_low[1]);
-    multiply(sum.c[n], a_high, b_high[0], b_high[1]);
   }
+  return right;
+}
+
+/// sum += block (i, k) of the tiles times right.
+__device__ __forceinline__ void multiply_split(Block& sum, const LowerShared& shared, int i, int k,
+                                               const RightBlock& right) {
+  std::uint32_t high[4];
+  std::uint32_t low[4];
+  load_a<kChunk>(high, shared.high, kBlock * i, kBlock * k);
+  load_a<kChunk>(low, shared.low, kBlock * i, kBlock * k);
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    multiply(sum.c[n], low, right.high[n][0], right.high[n][1]);
+    multiply(sum.c[n], high, right.low[n][0], right.low[n][1]);
+    multiply(sum.c[n], high, right.high[n][0], right.high[n][1]);
+  }
+}
+
+/// A pair of A at `row` and `column` (even) of the chunk; the diagonal blocks' upper parts are
+/// zeros.
+__device__ __forceinline__ void put_lower(LowerShared& shared, int row, int column, float x,
+                                          float y) {
+  if (row / kBlock == column / kBlock) {
+    *reinterpret_cast<float2*>(&shared.a[row / kBlock][row % kBlock][column % kBlock]) =
+        make_float2(x, y);
+    return;
+  }
+  const SplitPair s = split(x, y);
+  const int at = element_at<kChunk>(row, column);
+  *reinterpret_cast<std::uint32_t*>(shared.high + at) = s.high;
+  *reinterpret_cast<std::uint32_t*>(shared.low + at) = s.low;
 }
 
 /// M_ii of block `i`, a warp's work. Lane c has column c.
@@ -79,14 +101,17 @@ __device__ __forceinline__ void invert_diagonal(LowerShared& shared, int i) {
       float sums[2] = {r == column ? 1.0f : 0.0f, 0.0f};
 #pragma unroll
       for (int first = 0; first < r; first += 4) {
-        const float4 a =
-            *reinterpret_cast<const float4*>(&shared.a[kBlock * i + r][kBlock * i + first]);
+        const float4 a = *reinterpret_cast<const float4*>(&shared.a[i][r][first]);
         const float four[4] = {a.x, a.y, a.z, a.w};
 #pragma unroll
         for (int k = first; k < r && k < first + 4; ++k) sums[k % 2] -= four[k - first] * m[k];
       }
       m[r] = sums[0] + sums[1];
-      shared.diagonal[i][r][column] = m[r];
+      shared.m[i][r][column] = m[r];
+      const SplitPair s = split(m[r], 0.0f);
+      const int at = element_at<kChunk>(kBlock * i + r, kBlock * i + column);
+      shared.high[at] = static_cast<Half>(s.high);
+      shared.low[at] = static_cast<Half>(s.low);
     }
   }
 }
@@ -97,28 +122,35 @@ __device__ __forceinline__ void invert_column(const LowerShared& shared, int col
                                               Block (&m)[kBlocks]) {
   const int g = lane_id() / 4;
   const int j = lane_id() % 4;
+  RightBlock right[kBlocks];
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
+    if (i < column) continue;
     if (i == column) {
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-          m[i].c[n][e] = shared.diagonal[i][g + 8 * (e / 2)][8 * n + 2 * j + e % 2];
+        for (int h = 0; h < 2; ++h) {
+          const float2 pair =
+              *reinterpret_cast<const float2*>(&shared.m[i][g + 8 * h][8 * n + 2 * j]);
+          m[i].c[n][2 * h] = pair.x;
+          m[i].c[n][2 * h + 1] = pair.y;
+        }
       }
-    } else if (i > column) {
+    } else {
       Block sum{};
 #pragma unroll
       for (int k = 0; k < i; ++k)
-        if (k >= column) multiply_split(sum, &shared.a[kBlock * i][kBlock * k], kChunk + 8, m[k]);
+        if (k >= column) multiply_split(sum, shared, i, k, right[k]);
       Block product{};
-      multiply_split(product, &shared.diagonal[i][0][0], 24, sum);
+      multiply_split(product, shared, i, i, right_of(sum));
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) m[i].c[n][e] = -product.c[n][e];
       }
     }
+    if (i + 1 < kBlocks) right[i] = right_of(m[i]);
   }
 }
 
