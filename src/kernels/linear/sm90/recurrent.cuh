@@ -2,7 +2,7 @@
 // writing the state once.
 //
 // A block has one span, one value head and up to kMaxTiles tiles of kRows rows of the state, the
-// next one asked for before the last is worked on. Eight lanes hold a row, 16 bytes each in turn,
+// next ones asked for before one is worked on. Eight lanes hold a row, 16 bytes each in turn,
 // from its first token to its last. With Sd = S decayed:
 //   u = beta (v - Sd k) or beta v,  S = Sd + u k,  o = S q = Sd q + u (k q)
 // so one pass over the registers gives both products.
@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "kernels/linear/sm90/gates.cuh"
+#include "kernels/ptx/cp_async.cuh"
 #include "kernels/ptx/launch.cuh"
 
 namespace attune::kernels::linear::sm90 {
@@ -58,14 +59,17 @@ struct ChannelInput {
 template <int KeyColumns, bool ByChannel, int Taps>
 struct Recurrent {
   static constexpr int kThreads = 128;
-  static constexpr int kBlocks = KeyColumns == 256 ? 2 : Taps <= 4 ? 4 : 3;  ///< of an SM
+  static constexpr int kBlocks = KeyColumns == 256 ? 2 : Taps <= 4 ? 5 : 3;  ///< of an SM
   static constexpr int kLanesARow = 8;
   static constexpr int kRowsALane = 2;
   static constexpr int kRows = kThreads / kLanesARow * kRowsALane;
-  static constexpr int kMaxTiles = kThreads / kRows;            ///< of kRows rows, a block
+  static constexpr int kMaxTiles = kThreads / kRows;        ///< of kRows rows, a block
+  static constexpr int kAhead = KeyColumns == 128 ? 2 : 1;  ///< tiles that are asked for in advance
   static constexpr int kQuads = KeyColumns / (4 * kLanesARow);  ///< 16-byte pieces a lane and row
 
   struct Shared {
+    /// Tiles on their way: what a thread fetched it alone reads.
+    float4 coming[kAhead][kRowsALane * kQuads][kThreads];
     float q[KeyColumns];
     float k[KeyColumns];
     float decay[ByChannel ? KeyColumns : 1];
@@ -109,6 +113,8 @@ struct Recurrent {
            (static_cast<std::int64_t>(head) * p.dv + row) * p.dk;
   }
 
+  using State = float4[kRowsALane][kQuads];
+
   __device__ __forceinline__ float4 load_quad(const float* row, int c) const {
     if (d.wide_state)
       return c < p.dk ? *reinterpret_cast<const float4*>(row + c) : make_float4(0, 0, 0, 0);
@@ -116,22 +122,38 @@ struct Recurrent {
                        c + 2 < p.dk ? row[c + 2] : 0.0f, c + 3 < p.dk ? row[c + 3] : 0.0f);
   }
 
-  using State = float4[kRowsALane][kQuads];
-
+  [[nodiscard]] __device__ __forceinline__ bool has_whole_rows() const {
+    return d.wide_state && p.dk == KeyColumns;
+  }
   /// Rows beyond the state's are the last one's, and are not stored.
-  __device__ __forceinline__ void load_state(State& state, int tile) const {
-    const bool whole = d.wide_state && p.dk == KeyColumns;
+  [[nodiscard]] __device__ __forceinline__ const float* loaded_row(int tile, int i) const {
+    return state_row(min(first_row + tile * kRows + row_of(i), p.dv - 1));
+  }
+
+  /// A group of copies, empty where there is nothing left to ask for.
+  __device__ __forceinline__ void ask_for(int tile) const {
+    if (tile < d.tiles && has_whole_rows()) {
 #pragma unroll
-    for (int i = 0; i < kRowsALane; ++i) {
-      const float* row = state_row(min(first_row + tile * kRows + row_of(i), p.dv - 1));
-      if (whole) {
+      for (int i = 0; i < kRowsALane; ++i) {
+        const float* row = loaded_row(tile, i);
 #pragma unroll
         for (int quad = 0; quad < kQuads; ++quad)
-          state[i][quad] = __ldcs(reinterpret_cast<const float4*>(row + column_of(quad)));
-      } else {
-#pragma unroll
-        for (int quad = 0; quad < kQuads; ++quad) state[i][quad] = load_quad(row, column_of(quad));
+          ptx::cp_async_16(&shared.coming[tile % kAhead][i * kQuads + quad][threadIdx.x],
+                           row + column_of(quad));
       }
+    }
+    ptx::cp_async_commit();
+  }
+
+  __device__ __forceinline__ void take(State& state, int tile) const {
+    ptx::cp_async_wait<kAhead - 1>();
+    const bool whole = has_whole_rows();
+#pragma unroll
+    for (int i = 0; i < kRowsALane; ++i) {
+#pragma unroll
+      for (int quad = 0; quad < kQuads; ++quad)
+        state[i][quad] = whole ? shared.coming[tile % kAhead][i * kQuads + quad][threadIdx.x]
+                               : load_quad(loaded_row(tile, i), column_of(quad));
     }
   }
 
@@ -156,14 +178,6 @@ struct Recurrent {
         store_quad(state_row(row), column_of(quad), state[i][quad]);
     }
   }
-  static __device__ __forceinline__ void copy(State& to, const State& from) {
-#pragma unroll
-    for (int i = 0; i < kRowsALane; ++i) {
-#pragma unroll
-      for (int quad = 0; quad < kQuads; ++quad) to[i][quad] = from[i][quad];
-    }
-  }
-
   /// q, k, v, decay and beta of token t into shared memory, q and k not yet normalised. All loads
   /// go out before anything waits for one.
   template <bool Bf16>
@@ -302,11 +316,9 @@ struct Recurrent {
 
   __device__ void run() {
     if (span.slot < 0 || span.num_tokens == 0) return;
-    State state;
-    load_state(state, 0);
+    for (int tile = 0; tile < kAhead; ++tile) ask_for(tile);
     for (int tile = 0; tile < d.tiles; ++tile) {
-      State next;
-      if (tile + 1 < d.tiles) load_state(next, tile + 1);
+      State state;
       for (int t = 0; t < span.num_tokens; ++t) {
         if (tile == 0 || span.num_tokens > 1) {
           __syncthreads();  // the last step is done with what it shared
@@ -317,10 +329,11 @@ struct Recurrent {
           }
           __syncthreads();
         }
+        if (t == 0) take(state, tile);
         step(state, t, tile);
       }
+      ask_for(tile + kAhead);
       store_state(state, tile);
-      if (tile + 1 < d.tiles) copy(state, next);
     }
   }
 };

@@ -407,22 +407,29 @@ struct Scan {
     const int first = first_column + 64 * group() + thread / 32 * 16 + (odd ? 8 : 0) + j / 2 * 4;
     Half* to = static_cast<Half*>(p.o) + (sequence.first_token + c * kChunk + g) * p.o_row +
                static_cast<std::int64_t>(head) * p.dv + first;
+    uint2 four[kChunk / 8];  // stage by stage for all tokens: each stage has its latency
+#pragma unroll
+    for (int n = 0; n < kChunk / 8; ++n)
+      four[n] = make_uint2(ptx::movmatrix_trans(pack(o[4 * n], o[4 * n + 1])),
+                           ptx::movmatrix_trans(pack(o[4 * n + 2], o[4 * n + 3])));
 #pragma unroll
     for (int n = 0; n < kChunk / 8; ++n) {
-      const std::uint32_t a = ptx::movmatrix_trans(pack(o[4 * n], o[4 * n + 1]));
-      const std::uint32_t b = ptx::movmatrix_trans(pack(o[4 * n + 2], o[4 * n + 3]));
-      const std::uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? a : b, 1);
-      const uint2 four = odd ? make_uint2(other, b) : make_uint2(a, other);
+      const std::uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? four[n].x : four[n].y, 1);
+      four[n] = odd ? make_uint2(other, four[n].y) : make_uint2(four[n].x, other);
+    }
+    if (d.wide_o && first + 4 <= p.dv) {
+#pragma unroll
+      for (int n = 0; n < kChunk / 8; ++n)
+        if (8 * n + g < count) *reinterpret_cast<uint2*>(to + 8 * n * p.o_row) = four[n];
+      return;
+    }
+#pragma unroll
+    for (int n = 0; n < kChunk / 8; ++n) {
       Half* at = to + 8 * n * p.o_row;
-      if (8 * n + g >= count) continue;
-      if (d.wide_o && first + 4 <= p.dv) {
-        *reinterpret_cast<uint2*>(at) = four;
-        continue;
-      }
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        if (first + e < p.dv)
-          at[e] = static_cast<Half>((e < 2 ? four.x : four.y) >> (e % 2 == 0 ? 0 : 16));
+        if (8 * n + g < count && first + e < p.dv)
+          at[e] = static_cast<Half>((e < 2 ? four[n].x : four[n].y) >> (e % 2 == 0 ? 0 : 16));
     }
   }
 
