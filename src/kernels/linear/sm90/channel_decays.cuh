@@ -60,38 +60,62 @@ struct ChannelDecays {
     float2 of[kHalf];
   };
 
-  __device__ __forceinline__ void sum_gates(Sums& sums) const {
+  /// Two raw gates a token. Tokens and channels that do not exist have -inf, which is no decay.
+  __device__ __forceinline__ void load_gates(std::uint32_t (&raw)[kHalf]) const {
+    constexpr Half kNone = 0xff80;
     const int c = channel();
-    const std::int64_t first = static_cast<std::int64_t>(head) * p.dk + c;
-    const auto* raw = static_cast<const Half*>(p.gate.data) +
-                      (chunk.first_token + half() * kHalf) * p.gate.row + first;
     const int count = chunk.count - half() * kHalf;
-    const bool inside[2] = {c < p.dk, c + 1 < p.dk};
-    std::uint32_t loaded[kHalf];
+    const auto* from = static_cast<const Half*>(p.gate.data) +
+                       (chunk.first_token + half() * kHalf) * p.gate.row +
+                       static_cast<std::int64_t>(head) * p.dk + c;
     if (d.wide_gate) {
 #pragma unroll
-      for (int t = 0; t < kHalf; ++t)
-        loaded[t] = inside[0] && t < count
-                        ? *reinterpret_cast<const std::uint32_t*>(raw + t * p.gate.row)
-                        : 0u;
-    } else {
-#pragma unroll
       for (int t = 0; t < kHalf; ++t) {
-        const Half low = inside[0] && t < count ? raw[t * p.gate.row] : Half{0};
-        const Half high = inside[1] && t < count ? raw[t * p.gate.row + 1] : Half{0};
-        loaded[t] = low | static_cast<std::uint32_t>(high) << 16;
+        raw[t] = t < count && c < p.dk ? *reinterpret_cast<const std::uint32_t*>(from)
+                                       : kNone | std::uint32_t{kNone} << 16;
+        from += p.gate.row;
       }
+      return;
     }
-    const float a = expf(p.a_log[head]);
-    const float bias[2] = {inside[0] ? p.dt_bias[first] : 0.0f,
-                           inside[1] ? p.dt_bias[first + 1] : 0.0f};
-    float2 sum = make_float2(0.0f, 0.0f);
 #pragma unroll
     for (int t = 0; t < kHalf; ++t) {
-      const float x = kLog2E * channel_gate_approx(p, a, low_of(loaded[t]) + bias[0]);
-      const float y = kLog2E * channel_gate_approx(p, a, high_of(loaded[t]) + bias[1]);
-      if (inside[0] && t < count) sum.x += x;
-      if (inside[1] && t < count) sum.y += y;
+      const Half low = t < count && c < p.dk ? from[0] : kNone;
+      const Half high = t < count && c + 1 < p.dk ? from[1] : kNone;
+      raw[t] = low | static_cast<std::uint32_t>(high) << 16;
+      from += p.gate.row;
+    }
+  }
+
+  /// ln(1 + e^x) / ln 2 for x / ln 2. Where e^x is beyond fp32 it is x; where it is below 2^-23 the
+  /// sum loses it, a millionth of what bf16 sees.
+  static __device__ __forceinline__ float softplus2(float x) {
+    return fmaxf(__log2f(1.0f + ptx::exp2_approx(fminf(x, 126.0f))), x);
+  }
+
+  __device__ __forceinline__ void sum_gates(Sums& sums) const {
+    std::uint32_t raw[kHalf];
+    load_gates(raw);
+    const int c = channel();
+    const std::int64_t first = static_cast<std::int64_t>(head) * p.dk;
+    const float bias[2] = {p.dt_bias[first + min(c, p.dk - 1)],
+                           p.dt_bias[first + min(c + 1, p.dk - 1)]};
+    const float a = exp_approx(p.a_log[head]);
+    float2 sum = make_float2(0.0f, 0.0f);
+    if (p.gate_lower_bound < 0.0f) {
+      const float bound = p.gate_lower_bound * kLog2E;
+#pragma unroll
+      for (int t = 0; t < kHalf; ++t) {
+        sum.x += bound * sigmoid_approx(a * (low_of(raw[t]) + bias[0]));
+        sum.y += bound * sigmoid_approx(a * (high_of(raw[t]) + bias[1]));
+        sums.of[t] = sum;
+      }
+      return;
+    }
+    const float bias2[2] = {kLog2E * bias[0], kLog2E * bias[1]};
+#pragma unroll
+    for (int t = 0; t < kHalf; ++t) {
+      sum.x -= a * softplus2(kLog2E * low_of(raw[t]) + bias2[0]);
+      sum.y -= a * softplus2(kLog2E * high_of(raw[t]) + bias2[1]);
       sums.of[t] = sum;
     }
   }
@@ -99,43 +123,55 @@ struct ChannelDecays {
   static __device__ __forceinline__ float2 exp2_of(float2 x) {
     return make_float2(ptx::exp2_approx(x.x), ptx::exp2_approx(x.y));
   }
-  static __device__ __forceinline__ std::uint32_t times(float2 x, float2 y) {
-    return pack(x.x * y.x, x.y * y.y);
+  static __device__ __forceinline__ float2 times(float2 x, float2 y) {
+    return make_float2(x.x * y.x, x.y * y.y);
   }
+  static __device__ __forceinline__ float2 unpacked(std::uint32_t pair) {
+    return make_float2(low_of(pair), high_of(pair));
+  }
+  static __device__ __forceinline__ std::uint32_t packed(float2 x) { return pack(x.x, x.y); }
 
   /// The operands above in shared memory, and for the products with the state, to memory: q and k
   /// with their decay since the chunk's begin, k with its decay until the end.
+  template <bool Second>
   __device__ __forceinline__ void decay_rows(const Sums& sums, float2 first_half,
                                              float2 second_half) const {
     const int c = channel();
-    const bool second = half() == 1;
-    const float2 before = second ? exp2_of(first_half) : make_float2(1.0f, 1.0f);
-    const float2 own_end = exp2_of(second ? second_half : first_half);
-    const float2 rest = second ? make_float2(1.0f, 1.0f) : exp2_of(second_half);
-    const std::int64_t first = chunk.first_token + half() * kHalf;
+    constexpr int kFirst = Second ? kHalf : 0;
+    const float2 through_first = exp2_of(first_half);
+    const float2 through_second = exp2_of(second_half);
+    // q, k and k_until are laid out alike.
+    std::int64_t at = (chunk.first_token + kFirst) * d.q.token_stride + head * d.q.head_stride + c;
+    const auto put = [&](const RowsOf& to, std::uint32_t pair) {
+      *reinterpret_cast<std::uint32_t*>(to.data + at) = pair;
+    };
 #pragma unroll
     for (int t = 0; t < kHalf; ++t) {
-      const int row = half() * kHalf + t;
+      const int row = kFirst + t;
       const float2 since = exp2_of(sums.of[t]);
       const float2 inverse = exp2_of(make_float2(-sums.of[t].x, -sums.of[t].y));
-      const std::uint32_t q = pair_at<KeyColumns>(shared.q, row, c);
-      const std::uint32_t k = pair_at<KeyColumns>(shared.k, row, c);
-      const float2 q_row = make_float2(low_of(q) * since.x, high_of(q) * since.y);
-      const float2 k_row = make_float2(low_of(k) * since.x, high_of(k) * since.y);
-      const float2 k_column = make_float2(low_of(k) * inverse.x, high_of(k) * inverse.y);
-      put_pair<KeyColumns>(shared.q, row, c, q_row.x, q_row.y);
-      put_pair<KeyColumns>(shared.k, row, c, k_row.x, k_row.y);
-      put_pair<KeyColumns>(shared.columns, row, c, k_column.x, k_column.y);
-      const float2 until = make_float2(k_column.x * own_end.x, k_column.y * own_end.y);
-      if (!second) put_pair<KeyColumns>(shared.earlier, row, c, until.x, until.y);
-      if (row >= chunk.count) continue;
-      const auto put = [&](const RowsOf& to, std::uint32_t pair) {
-        *reinterpret_cast<std::uint32_t*>(to.data + (first + t) * to.token_stride +
-                                          head * to.head_stride + c) = pair;
+      const int place = element_at<KeyColumns>(row, c);
+      const auto word = [&](Half* tile) -> std::uint32_t& {
+        return *reinterpret_cast<std::uint32_t*>(tile + place);
       };
-      put(d.q, times(q_row, before));
-      put(d.k, times(k_row, before));
-      put(d.k_until, times(until, rest));
+      const float2 q = unpacked(word(shared.q));
+      const float2 k = unpacked(word(shared.k));
+      const float2 q_row = times(q, since);
+      const float2 k_row = times(k, since);
+      const float2 k_column = times(k, inverse);
+      const std::uint32_t q_packed = packed(q_row);
+      const std::uint32_t k_packed = packed(k_row);
+      word(shared.q) = q_packed;
+      word(shared.k) = k_packed;
+      word(shared.columns) = packed(k_column);
+      const float2 until = times(k_column, Second ? through_second : through_first);
+      if (!Second) word(shared.earlier) = packed(until);
+      if (row < chunk.count) {
+        put(d.q, Second ? packed(times(q_row, through_first)) : q_packed);
+        put(d.k, Second ? packed(times(k_row, through_first)) : k_packed);
+        put(d.k_until, packed(Second ? until : times(until, through_second)));
+      }
+      at += d.q.token_stride;
     }
   }
 
@@ -310,7 +346,11 @@ struct ChannelDecays {
       *reinterpret_cast<float2*>(d.end_decay + chunk_head * KeyColumns + c) =
           exp2_of(make_float2(first.x + second.x, first.y + second.y));
     if (!any_half_decays_strongly()) {
-      decay_rows(sums, first, second);
+      if (half() == 0) {
+        decay_rows<false>(sums, first, second);
+      } else {
+        decay_rows<true>(sums, first, second);
+      }
       __syncthreads();
       multiply_halves(x);
       return;

@@ -87,20 +87,10 @@ __device__ __forceinline__ float channel_gate(const Params& p, float a, float ra
   return p.gate_lower_bound < 0.0f ? p.gate_lower_bound * sigmoid(a * raw) : -a * softplus(raw);
 }
 
-/// The same by the special function unit: 2^-20 of a decay's exponent is less than bf16 sees.
-__device__ __forceinline__ float softplus_approx(float x) {
-  const float u = exp_approx(fminf(x, 20.0f));
-  const float y = u < 0x1p-10f ? u * (1.0f - 0.5f * u) : __logf(1.0f + u);
-  return x > 20.0f ? x : y;
-}
+/// The same by the special function unit, for what is about to be rounded to bf16.
 __device__ __forceinline__ float sigmoid_approx(float x) {
   return ptx::reciprocal_approx(1.0f + exp_approx(-x));
 }
-__device__ __forceinline__ float channel_gate_approx(const Params& p, float a, float raw) {
-  return p.gate_lower_bound < 0.0f ? p.gate_lower_bound * sigmoid_approx(a * raw)
-                                   : -a * softplus_approx(raw);
-}
-
 /// Input `t` (counted from the request's first token in this batch; negative: the state's) of one
 /// channel.
 struct History {
