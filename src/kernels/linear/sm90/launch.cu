@@ -1,5 +1,6 @@
 #include "kernels/linear/sm90/launch.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include <cuda_runtime.h>
@@ -90,7 +91,10 @@ Status prepare_kernels() {
 Status launch_prepare(const PromptParams& d, cudaStream_t stream) {
   const std::int64_t units = 2 * d.key_heads + d.p.num_v_heads;
   const auto start = [&](auto kernel) {
-    ptx::launch(kernel, grid_of(d.num_chunks * units), dim3(kPrepareThreads), 0, stream, d);
+    ptx::launch(kernel,
+                grid_of(units, std::min(d.num_chunks, kPrepareChunks),
+                        base::ceil_div(d.num_chunks, kPrepareChunks)),
+                dim3(kPrepareThreads), 0, stream, d);
   };
   if (d.p.conv_kernel == 0) {
     start(&prepare_kernel<0>);

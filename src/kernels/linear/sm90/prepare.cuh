@@ -63,7 +63,9 @@ __device__ __forceinline__ Unit unit_of(const PromptParams& d, int index) {
   if (index < 2 * d.key_heads) {
     const bool query = index < d.key_heads;
     const int head = query ? index : index - d.key_heads;
-    const int column = head * p.num_k_heads / d.key_heads * p.dk;
+    // kda has a row of keys a value head.
+    const int key_head = d.key_heads == p.num_k_heads ? head : head / (d.key_heads / p.num_k_heads);
+    const int column = key_head * p.dk;
     return {.plain = query ? &p.q : &p.k,
             .to = query ? &d.q : &d.k,
             .channel = (query ? p.q_channel : p.k_channel) + column,
@@ -72,7 +74,7 @@ __device__ __forceinline__ Unit unit_of(const PromptParams& d, int index) {
             .columns = d.key_columns,
             .head = head,
             .normalise = delta,
-            .scale = query ? 1.0f / sqrtf(static_cast<float>(p.dk)) : 1.0f};
+            .scale = query ? rsqrtf(static_cast<float>(p.dk)) : 1.0f};
   }
   const int head = index - 2 * d.key_heads;
   return {.plain = &p.v,
@@ -221,15 +223,17 @@ struct Prepare {
   }
 };
 
-/// Grid: chunks, heads of q, k and v, the last running fastest: neighbours read the same lines.
+inline constexpr int kPrepareChunks = 32768;  ///< in a grid's second dimension
+
+/// Grid: heads of q, k and v, chunks in two dimensions: neighbours read the same lines.
 template <int Taps>
 __global__ void __launch_bounds__(kPrepareThreads, Taps <= 4 ? 4 : 2)
     prepare_kernel(const __grid_constant__ PromptParams d) {
   using Kernel = Prepare<Taps>;
-  const int units = 2 * d.key_heads + d.p.num_v_heads;
-  const int work = static_cast<int>(blockIdx.x);
-  const Chunk chunk = d.chunks[work / units];
-  const Unit unit = unit_of(d, work % units);
+  const int index = static_cast<int>(blockIdx.z * kPrepareChunks + blockIdx.y);
+  if (index >= d.num_chunks) return;
+  const Chunk chunk = d.chunks[index];
+  const Unit unit = unit_of(d, static_cast<int>(blockIdx.x));
   // Every row of eights has kChunk / kRun runs; the threads of a row are neighbours.
   const int eights = unit.columns / 8;
   const int end = eights * (kChunk / Kernel::kRun);

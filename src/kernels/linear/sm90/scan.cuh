@@ -296,6 +296,14 @@ struct Scan {
                                             2 * (thread % 4));
   }
 
+  /// A gate of the thread's tokens.
+  using TokenGates = float2[kChunk / 8];
+  __device__ __forceinline__ void load_gates(TokenGates& gates, int stage, int gate) const {
+#pragma unroll
+    for (int n = 0; n < kChunk / 8; ++n)
+      gates[n] = kByChannel ? make_float2(1.0f, 1.0f) : gate_of(stage, gate, n);
+  }
+
   /// V^T.
   __device__ __forceinline__ void load_values(Packed& values, int stage) const {
     const Half* v = shared.stages[stage].v.x + group() * kTile;
@@ -305,30 +313,28 @@ struct Scan {
   }
 
   /// X^T = V^T - since (K S)^T, in place of V^T.
-  __device__ __forceinline__ void subtract(Packed& values, const Tokens& predicted,
-                                           int stage) const {
+  static __device__ __forceinline__ void subtract(Packed& values, const Tokens& predicted,
+                                                  const TokenGates& since) {
 #pragma unroll
     for (int kb = 0; kb < kChunk / 16; ++kb) {
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         const int n = 2 * kb + r / 2;
         const int at = 4 * n + 2 * (r % 2);
-        const float2 since = kByChannel ? make_float2(1.0f, 1.0f) : gate_of(stage, kSince, n);
-        values[kb][r] = pack(low_of(values[kb][r]) - since.x * predicted[at],
-                             high_of(values[kb][r]) - since.y * predicted[at + 1]);
+        values[kb][r] = pack(low_of(values[kb][r]) - since[n].x * predicted[at],
+                             high_of(values[kb][r]) - since[n].y * predicted[at + 1]);
       }
     }
   }
 
-  __device__ __forceinline__ void scale_since(Tokens& o, int stage) const {
+  static __device__ __forceinline__ void scale(Tokens& o, const TokenGates& since) {
     if constexpr (!kByChannel) {
 #pragma unroll
       for (int n = 0; n < kChunk / 8; ++n) {
-        const float2 since = gate_of(stage, kSince, n);
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          o[4 * n + 2 * h] *= since.x;
-          o[4 * n + 2 * h + 1] *= since.y;
+          o[4 * n + 2 * h] *= since[n].x;
+          o[4 * n + 2 * h + 1] *= since[n].y;
         }
       }
     }
@@ -351,22 +357,24 @@ struct Scan {
     }
   }
 
-  /// D^T, packed as it is and with the decay until the chunk's end.
-  __device__ __forceinline__ void pack_written(Packed& written, Packed& until, const Tokens& x,
-                                               int stage) const {
+  /// A product of tokens as a left operand, each token times its gate.
+  static __device__ __forceinline__ void pack_tokens(Packed& packed, const Tokens& x,
+                                                     const TokenGates& gates) {
 #pragma unroll
     for (int kb = 0; kb < kChunk / 16; ++kb) {
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         const int n = 2 * kb + r / 2;
         const int at = 4 * n + 2 * (r % 2);
-        written[kb][r] = pack(x[at], x[at + 1]);
-        if constexpr (!kByChannel) {
-          const float2 factor = gate_of(stage, kUntil, n);
-          until[kb][r] = pack(x[at] * factor.x, x[at + 1] * factor.y);
-        }
+        packed[kb][r] = pack(x[at] * gates[n].x, x[at + 1] * gates[n].y);
       }
     }
+  }
+  static __device__ __forceinline__ void pack_tokens(Packed& packed, const Tokens& x) {
+    TokenGates ones;
+#pragma unroll
+    for (float2& gate : ones) gate = make_float2(1.0f, 1.0f);
+    pack_tokens(packed, x, ones);
   }
 
   /// beta V^T with the decay until the chunk's end.
@@ -465,16 +473,21 @@ struct Scan {
   }
 
   /// The tensor cores work through K S, Q S (first half), T X, Q S (second half), S, P D, and the
-  /// registers between them are made ready behind the next in line.
+  /// registers between them are made ready behind the next in line; what a step reads from shared
+  /// memory is on its way before the product it waits for.
   __device__ __forceinline__ void walk_delta(State& state) const {
     PackedHalf packed;
     Tokens x;
     Tokens o;
+    Packed values;
+    TokenGates since;
     Place at;
     wait_for(at);
     pack_half(packed, state[0]);
     ptx::wgmma_fence();
     over_keys(x, packed, shared.stages[0].k.x, false);
+    load_values(values, 0);
+    load_gates(since, 0, kSince);
     ptx::wgmma_wait<0>();
     ptx::wgmma_pin(x);
 #pragma unroll 1
@@ -483,26 +496,30 @@ struct Scan {
       const Stage& s = shared.stages[stage];
       ptx::wgmma_fence();
       over_keys<0, 4>(o, packed, s.q.x, false);
-      Packed written;
-      load_values(written, stage);
-      subtract(written, x, stage);
+      subtract(values, x, since);
       ptx::wgmma_fence();
-      over_tokens(x, written, s.solve.x, false);
+      over_tokens(x, values, s.solve.x, false);
       over_keys<4, 8>(o, packed, s.q.x, true);
       decay_half(state[0], 0, stage);
+      TokenGates until;
+      load_gates(until, stage, kUntil);
       ptx::wgmma_wait<1>();
       ptx::wgmma_pin(x);
-      Packed until;
-      pack_written(written, until, x, stage);
-      ptx::wgmma_fence();
+      Packed written;
+      Packed kept;
       if constexpr (kByChannel) {
+        pack_tokens(written, x);
+        ptx::wgmma_fence();
         into_state(state, written, s.k_until.x);
       } else {
-        into_state(state, until, s.k.x);
+        pack_tokens(kept, x, until);
+        ptx::wgmma_fence();
+        into_state(state, kept, s.k.x);
+        pack_tokens(written, x);
       }
       ptx::wgmma_wait<1>();
       ptx::wgmma_pin(o);
-      scale_since(o, stage);
+      scale(o, since);
       ptx::wgmma_fence();
       over_tokens(o, written, s.scores.x, true);
       if (c + 1 < sequence.num_chunks) {
@@ -515,6 +532,8 @@ struct Scan {
       ptx::wgmma_fence();
       // Of the last chunk a product that nobody reads.
       over_keys(x, packed, shared.stages[at.stage].k.x, false);
+      load_values(values, at.stage);
+      load_gates(since, at.stage, kSince);
       ptx::wgmma_wait<1>();
       ptx::wgmma_pin(o);
       release(stage);
@@ -551,7 +570,9 @@ struct Scan {
       scale_values(until, values, stage);
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(o);
-      scale_since(o, stage);
+      TokenGates since;
+      load_gates(since, stage, kSince);
+      scale(o, since);
       ptx::mbarrier_wait(shared.scored[stage], at.parity);
       ptx::wgmma_fence();
       into_state(state, until, s.k.x);
@@ -602,10 +623,10 @@ struct Scan {
     }
     __syncthreads();
     if (all < kGroupThreads) {
-      if constexpr (Groups == 2) ptx::registers_give<kDelta ? 72 : 96>();
+      if constexpr (Groups == 2) ptx::registers_give<kDelta ? 56 : 96>();
       produce();
     } else {
-      if constexpr (Groups == 2) ptx::registers_take<kDelta ? 216 : 208>();
+      if constexpr (Groups == 2) ptx::registers_take<kDelta ? 224 : 208>();
       consume();
     }
   }
