@@ -36,6 +36,15 @@ __device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&from)[
       : "memory");
 }
 
+/// The same, each matrix transposed on the way.
+__device__ __forceinline__ void stmatrix_trans(void* row, const std::uint32_t (&from)[4]) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+          shared_address(row)),
+      "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+      : "memory");
+}
+
 /// Programmatic dependent launch: wait for the kernels before this one in the stream to have
 /// finished (or released); let the next one start. Older cards have neither, and need neither.
 __device__ __forceinline__ void dependency_wait() {

@@ -55,6 +55,10 @@ struct PromptParams {
   const Sequence* sequences = nullptr;
   std::int32_t num_chunks = 0;
   std::int32_t num_sequences = 0;
+  std::int32_t parts =
+      1;  ///< that one sequence is cut into: its scans leave room for scores beside
+  std::int32_t part_begin = 0;  ///< first chunk of the part a launch is about
+  std::int32_t part_chunks = 1 << 30;
 
   std::int32_t key_heads = 0;  ///< of the rows below: kda has one a value head
   std::int32_t key_columns = 0;
@@ -71,7 +75,7 @@ struct PromptParams {
   bool wide_rows = false;      ///< activations can be read 8 at a time
   bool wide_weight = false;    ///< weights of the convolution can be read 4 at a time
   bool wide_gate = false;      ///< kda's raw gates can be read 2 at a time
-  bool wide_o = false;         ///< o can be written 4 at a time
+  bool wide_o = false;         ///< o can be written 8 at a time
 };
 
 /// For recurrent.

@@ -17,6 +17,7 @@
 #include "kernels/linear/sm90/gates.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/tma.cuh"
+#include "kernels/ptx/warpgroup.cuh"
 #include "kernels/ptx/wgmma.cuh"
 
 namespace attune::kernels::linear::sm90 {
@@ -58,10 +59,13 @@ struct Scan {
   static constexpr int kGateFloats = kByChannel ? KeyColumns : kDelta ? 2 * kChunk : 4 * kChunk;
   struct Shared {
     Stage stages[kStages];
+    Panels<Groups> output;
     alignas(16) float gates[kStages][kGateFloats];
     ptx::Mbarrier full[kStages];
     ptx::Mbarrier scored[kStages];  ///< plain: P is there
     ptx::Mbarrier empty[kStages];
+    ptx::Mbarrier output_full;
+    ptx::Mbarrier output_empty;
   };
 
   /// A place in the ring of stages.
@@ -89,6 +93,10 @@ struct Scan {
     const int slices = d.value_columns / (64 * Groups);
     const int work = static_cast<int>(blockIdx.x);
     sequence = d.sequences[work / slices / p.num_v_heads];
+    sequence.first_token += static_cast<std::int64_t>(d.part_begin) * kChunk;
+    sequence.num_tokens -= d.part_begin * kChunk;
+    sequence.first_chunk += d.part_begin;
+    sequence.num_chunks = min(sequence.num_chunks - d.part_begin, d.part_chunks);
     head = work / slices % p.num_v_heads;
     key_head = head / (p.num_v_heads / d.key_heads);
     first_column = work % slices * 64 * Groups;
@@ -201,22 +209,56 @@ struct Scan {
     ptx::mbarrier_arrive(shared.scored[at.stage]);
   }
 
-  __device__ void produce() const {
-    Place at{0, 1};
-    Place scored;
-    fetch(at.stage, 0);
-    at.advance();
-#pragma unroll 1
-    for (int c = 1; c < sequence.num_chunks; ++c) {
-      ptx::mbarrier_wait(shared.empty[at.stage], at.parity);
-      fetch(at.stage, c);
-      at.advance();
-      if constexpr (!kDelta) {
-        score(scored);
-        scored.advance();
+  /// O of chunk c to memory.
+  __device__ __forceinline__ void write_output(int c) const {
+    ptx::mbarrier_wait(shared.output_full, static_cast<std::uint32_t>(c) % 2);
+    const int piece = thread % 8;
+    const int row = thread / 8;
+    const int count = count_of(c);
+#pragma unroll
+    for (int tile = 0; tile < Groups; ++tile) {
+      const int first = first_column + 64 * tile + 8 * piece;
+      Half* to = static_cast<Half*>(p.o) + (sequence.first_token + c * kChunk + row) * p.o_row +
+                 static_cast<std::int64_t>(head) * p.dv + first;
+      const Half* from = shared.output.x + tile * kTile + piece_at<64>(row, piece);
+#pragma unroll
+      for (int pass = 0; pass < kChunk; pass += kGroupThreads / 8) {
+        const uint4 eight = *reinterpret_cast<const uint4*>(from + pass * 64);
+        if (row + pass < count) {
+          if (d.wide_o && first + 8 <= p.dv) {
+            *reinterpret_cast<uint4*>(to) = eight;
+          } else {
+            const std::uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+            for (int e = 0; e < 8; ++e)
+              if (first + e < p.dv) to[e] = static_cast<Half>(words[e / 2] >> (e % 2 * 16));
+          }
+        }
+        to += kGroupThreads / 8 * p.o_row;
       }
     }
-    if constexpr (!kDelta) score(scored);
+    ptx::mbarrier_arrive(shared.output_empty);
+  }
+
+  __device__ void produce() const {
+    Place at;
+    at.parity = 1;
+    Place scored;
+    for (int c = 0; c < sequence.num_chunks + kStages; ++c) {
+      if (c < sequence.num_chunks) {
+        ptx::mbarrier_wait(shared.empty[at.stage], at.parity);
+        fetch(at.stage, c);
+        at.advance();
+      }
+      if constexpr (!kDelta) {
+        if (c > 0 && c <= sequence.num_chunks) {
+          score(scored);
+          scored.advance();
+        }
+      }
+      // The chunk whose stage has just been filled again is done.
+      if (c >= kStages) write_output(c - kStages);
+    }
   }
 
   // ---- products
@@ -405,40 +447,21 @@ struct Scan {
     }
   }
 
-  /// Each 8 x 8 block turned back to tokens by value columns; then neighbouring lanes swap, so that
-  /// one has four columns of the first block and the other four of the second.
-  __device__ __forceinline__ void write_output(const Tokens& o, int c) const {
-    const int count = count_of(c);
-    const int g = thread % 32 / 4;
-    const int j = thread % 4;
-    const bool odd = j % 2 != 0;
-    const int first = first_column + 64 * group() + thread / 32 * 16 + (odd ? 8 : 0) + j / 2 * 4;
-    Half* to = static_cast<Half*>(p.o) + (sequence.first_token + c * kChunk + g) * p.o_row +
-               static_cast<std::int64_t>(head) * p.dv + first;
-    uint2 four[kChunk / 8];  // stage by stage for all tokens: each stage has its latency
+  /// O, turned back to tokens by value columns, for the producers to write to memory.
+  __device__ __forceinline__ void hand_over(const Tokens& o, int c) const {
+    ptx::mbarrier_wait(shared.output_empty, static_cast<std::uint32_t>(c + 1) % 2);
+    const int l = lane_id();
+    Half* tile = shared.output.x + group() * kTile;
 #pragma unroll
-    for (int n = 0; n < kChunk / 8; ++n)
-      four[n] = make_uint2(ptx::movmatrix_trans(pack(o[4 * n], o[4 * n + 1])),
-                           ptx::movmatrix_trans(pack(o[4 * n + 2], o[4 * n + 3])));
-#pragma unroll
-    for (int n = 0; n < kChunk / 8; ++n) {
-      const std::uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? four[n].x : four[n].y, 1);
-      four[n] = odd ? make_uint2(other, four[n].y) : make_uint2(four[n].x, other);
+    for (int n = 0; n < kChunk / 8; n += 2) {
+      const std::uint32_t blocks[4] = {
+          pack(o[4 * n], o[4 * n + 1]), pack(o[4 * n + 2], o[4 * n + 3]),
+          pack(o[4 * n + 4], o[4 * n + 5]), pack(o[4 * n + 6], o[4 * n + 7])};
+      ptx::stmatrix_trans(
+          tile + piece_at<64>(8 * (n + l / 16) + l % 8, thread / 32 * 2 + l / 8 % 2), blocks);
     }
-    if (d.wide_o && first + 4 <= p.dv) {
-#pragma unroll
-      for (int n = 0; n < kChunk / 8; ++n)
-        if (8 * n + g < count) *reinterpret_cast<uint2*>(to + 8 * n * p.o_row) = four[n];
-      return;
-    }
-#pragma unroll
-    for (int n = 0; n < kChunk / 8; ++n) {
-      Half* at = to + 8 * n * p.o_row;
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        if (8 * n + g < count && first + e < p.dv)
-          at[e] = static_cast<Half>((e < 2 ? four[n].x : four[n].y) >> (e % 2 == 0 ? 0 : 16));
-    }
+    __syncwarp();
+    if (l == 0) ptx::mbarrier_arrive(shared.output_full);
   }
 
   template <class Visit>
@@ -537,7 +560,7 @@ struct Scan {
       ptx::wgmma_wait<1>();
       ptx::wgmma_pin(o);
       release(stage);
-      write_output(o, c);
+      hand_over(o, c);
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(x);
     }
@@ -582,7 +605,7 @@ struct Scan {
       ptx::wgmma_pin(o);
       add_skip(o, values, skip);
       release(stage);
-      write_output(o, c);
+      hand_over(o, c);
       at.advance();
     }
   }
@@ -610,6 +633,8 @@ struct Scan {
         ptx::mbarrier_init(shared.scored[stage], kGroupThreads);
         ptx::mbarrier_init(shared.empty[stage], 4 * Groups);
       }
+      ptx::mbarrier_init(shared.output_full, 4 * Groups);
+      ptx::mbarrier_init(shared.output_empty, kGroupThreads);
       ptx::mbarrier_init_fence();
     }
     if constexpr (kDelta) {
@@ -632,11 +657,13 @@ struct Scan {
   }
 };
 
-/// Grid: sequences, value heads, slices, the last running fastest.
+/// Grid: sequences, value heads, slices, the last running fastest. Of each sequence the part's
+/// chunks.
 template <Form kForm, int KeyColumns, int Groups>
 __global__ void __launch_bounds__(Scan<kForm, KeyColumns, Groups>::kThreads, 1)
     scan_kernel(const __grid_constant__ PromptParams params) {
   using Kernel = Scan<kForm, KeyColumns, Groups>;
+  ptx::dependency_release();
   Kernel(params, *reinterpret_cast<typename Kernel::Shared*>(ptx::dynamic_shared<1024>())).run();
 }
 

@@ -42,6 +42,7 @@ struct Scores {
   const PromptParams& d;
   const Params& p;
   Shared& shared;
+  int chunk_index;
   Chunk chunk;
   int key_head;
   int warp;
@@ -50,12 +51,13 @@ struct Scores {
       : d(params),
         p(params.p),
         shared(s),
-        chunk(params.chunks[blockIdx.x]),
+        chunk_index(params.part_begin + static_cast<int>(blockIdx.x)),
+        chunk(params.chunks[chunk_index]),
         key_head(static_cast<int>(blockIdx.y)),
         warp(static_cast<int>(threadIdx.x / 32)) {}
 
   __device__ __forceinline__ std::int64_t chunk_head(int head) const {
-    return static_cast<std::int64_t>(blockIdx.x) * p.num_v_heads + head;
+    return static_cast<std::int64_t>(chunk_index) * p.num_v_heads + head;
   }
 
   __device__ void multiply_plain(Products& x) const {
@@ -200,13 +202,15 @@ struct Scores {
   }
 };
 
-/// Grid: chunks, key heads.
+/// Grid: chunks of the part, key heads.
 template <int KeyColumns, bool ByChannel, bool Grouped>
 __global__ void __launch_bounds__(Scores<KeyColumns, ByChannel, Grouped>::kThreads,
                                   Scores<KeyColumns, ByChannel, Grouped>::kBlocksAnSm)
     scores_kernel(const __grid_constant__ PromptParams params) {
   using Kernel = Scores<KeyColumns, ByChannel, Grouped>;
   Kernel(params, *reinterpret_cast<typename Kernel::Shared*>(ptx::dynamic_shared<128>())).run();
+  // Beside the scan of the part before: this grid ends after that one, for those behind it.
+  if (blockIdx.x + 1 == gridDim.x && blockIdx.y + 1 == gridDim.y) ptx::dependency_wait();
 }
 
 }  // namespace attune::kernels::linear::sm90
