@@ -52,7 +52,7 @@ struct ChannelInput {
 #pragma unroll
     for (int r = 0; r < Taps; ++r)
       sum += (r >= Taps - p.conv_kernel ? weight[r] : 0.0f) * value_of(value[r]);
-    return p.conv_silu ? sum * sigmoid(sum) : sum;
+    return p.conv_silu ? sum * sigmoid_approx(sum) : sum;
   }
 };
 
@@ -85,6 +85,7 @@ struct Recurrent {
   int head;
   int key_head;
   int first_row;
+  int tiles;
 
   __device__ Recurrent(const DecodeParams& params, Shared& s)
       : d(params),
@@ -93,7 +94,8 @@ struct Recurrent {
         span(span_at(params.spans + blockIdx.x)),
         head(static_cast<int>(blockIdx.z)),
         key_head(head / params.heads_a_key),
-        first_row(static_cast<int>(blockIdx.y) * kRows * params.tiles) {}
+        first_row(static_cast<int>(blockIdx.y) * kRows * params.tiles),
+        tiles(min(params.tiles, (p.dv - first_row + kRows - 1) / kRows)) {}
 
   /// One load: what lies at the slot need not wait for the rest.
   static __device__ __forceinline__ Span span_at(const Span* from) {
@@ -132,7 +134,7 @@ struct Recurrent {
 
   /// A group of copies, empty where there is nothing left to ask for.
   __device__ __forceinline__ void ask_for(int tile) const {
-    if (tile < d.tiles && has_whole_rows()) {
+    if (tile < tiles && has_whole_rows()) {
 #pragma unroll
       for (int i = 0; i < kRowsALane; ++i) {
         const float* row = loaded_row(tile, i);
@@ -317,7 +319,7 @@ struct Recurrent {
   __device__ void run() {
     if (span.slot < 0 || span.num_tokens == 0) return;
     for (int tile = 0; tile < kAhead; ++tile) ask_for(tile);
-    for (int tile = 0; tile < d.tiles; ++tile) {
+    for (int tile = 0; tile < tiles; ++tile) {
       State state;
       for (int t = 0; t < span.num_tokens; ++t) {
         if (tile == 0 || span.num_tokens > 1) {
