@@ -92,14 +92,16 @@ struct ChannelDecays {
     return fmaxf(__log2f(1.0f + ptx::exp2_approx(fminf(x, 126.0f))), x);
   }
 
+  /// Needs nothing from shared memory.
   __device__ __forceinline__ void sum_gates(Sums& sums) const {
-    std::uint32_t raw[kHalf];
-    load_gates(raw);
     const int c = channel();
     const std::int64_t first = static_cast<std::int64_t>(head) * p.dk;
     const float bias[2] = {p.dt_bias[first + min(c, p.dk - 1)],
                            p.dt_bias[first + min(c + 1, p.dk - 1)]};
-    const float a = exp_approx(p.a_log[head]);
+    const float a_log = p.a_log[head];
+    std::uint32_t raw[kHalf];
+    load_gates(raw);
+    const float a = exp_approx(a_log);
     float2 sum = make_float2(0.0f, 0.0f);
     if (p.gate_lower_bound < 0.0f) {
       const float bound = p.gate_lower_bound * kLog2E;
@@ -334,9 +336,7 @@ struct ChannelDecays {
   }
 
   /// The chunk's products, q and k being in shared memory; every thread of the block.
-  __device__ __forceinline__ void multiply(Products& x) {
-    Sums sums;
-    sum_gates(sums);
+  __device__ __forceinline__ void multiply(Products& x, const Sums& sums) {
     const int c = channel();
     *reinterpret_cast<float2*>(&shared.half_sum[half()][c]) = sums.of[kHalf - 1];
     __syncthreads();

@@ -166,6 +166,11 @@ struct Scores {
     }
   }
 
+  static __device__ __forceinline__ void wait_for_rows() {
+    ptx::cp_async_wait<0>();
+    __syncthreads();
+  }
+
   __device__ void run() {
     const int thread = static_cast<int>(threadIdx.x);
     const auto fetch = [&](Half* tile, const RowsOf& rows) {
@@ -179,14 +184,16 @@ struct Scores {
     const int first = Grouped ? key_head * (p.num_v_heads / d.key_heads) : key_head;
     const int end = Grouped ? first + p.num_v_heads / d.key_heads : first + 1;
     if (warp == kBlocks - 1) share_gates(first);
-    ptx::cp_async_wait<0>();
-    __syncthreads();
-
     Products x{};
     if constexpr (ByChannel) {
-      ChannelDecays<KeyColumns>{d, p, shared.rows, chunk, key_head, chunk_head(key_head)}.multiply(
-          x);
+      using Decays = ChannelDecays<KeyColumns>;
+      Decays decays{d, p, shared.rows, chunk, key_head, chunk_head(key_head)};
+      typename Decays::Sums sums;
+      decays.sum_gates(sums);
+      wait_for_rows();
+      decays.multiply(x, sums);
     } else {
+      wait_for_rows();
       multiply_plain(x);
     }
     for (int head = first; head < end; ++head) {

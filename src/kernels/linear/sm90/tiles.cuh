@@ -94,17 +94,22 @@ __device__ __forceinline__ void put_pair(Half* tile, int row, int column, float 
   *reinterpret_cast<std::uint32_t*>(tile + element_at<Columns>(row, column)) = pack(low, high);
 }
 
-/// Asks for kChunk rows of `Columns` columns, `Threads` threads; rows from `count` on become zero.
+/// Asks for kChunk rows of `Columns` columns, `Threads` threads; rows from `count` on become zero. A
+/// thread's rows are multiples of 8 apart, so that its piece lies at the same place of each.
 template <int Columns, int Threads>
 __device__ __forceinline__ void fetch_rows(Half* tile, const Half* from, std::int64_t stride,
                                            int count, int thread) {
   constexpr int kPieces = Columns / 8;
+  constexpr int kRows = Threads / kPieces;
+  static_assert(kRows % 8 == 0);
+  const int row = thread / kPieces;
+  const int piece = thread % kPieces;
+  tile += piece_at<Columns>(row, piece);
+  from += row * stride + 8 * piece;
 #pragma unroll
-  for (int i = thread; i < kChunk * kPieces; i += Threads) {
-    const int row = i / kPieces;
-    const int piece = i % kPieces;
-    ptx::cp_async_16(tile + piece_at<Columns>(row, piece), from + row * stride + 8 * piece,
-                     row < count);
+  for (int first = 0; first < kChunk; first += kRows) {
+    ptx::cp_async_16(tile + first * Columns, from, first + row < count);
+    from += kRows * stride;
   }
 }
 
