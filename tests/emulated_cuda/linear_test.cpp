@@ -456,8 +456,8 @@ TEST(LinearOnHopperWide, ManyRequests) {
     expect_close(shape, DType::bf16, Gates::ordinary, step, kChunked, kChunked);
 }
 
-/// One long request: its scans run beside the scores of the part behind.
-TEST(LinearOnHopperWide, OneLongRequestInParts) {
+/// Rings of stages go round many times.
+TEST(LinearOnHopperWide, OneLongRequest) {
   for (const Shape& shape :
        {Shape{Variant::gdn, 1, 1, 128, 64, 4}, Shape{Variant::kda, 1, 1, 64, 40, 4}})
     expect_close(shape, DType::bf16, Gates::ordinary, {{2100}, {3}}, kChunked, kChunked);

@@ -35,22 +35,4 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_byte
   kernel<<<grid, block, shared_bytes, stream>>>(std::forward<A>(arguments)...);
 }
 
-/// The same, of a kernel that may start once every block of the one before it has released it
-/// (kernels/ptx/warpgroup.cuh) or ended.
-template <class... P, class... A>
-void launch_released(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
-                     cudaStream_t stream, A&&... arguments) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  (void)cudaLaunchKernelEx(&config, kernel, std::forward<A>(arguments)...);
-}
-
 }  // namespace attune::kernels::ptx

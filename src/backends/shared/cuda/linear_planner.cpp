@@ -18,11 +18,6 @@ namespace sm90 = kernels::linear::sm90;
 using linear::kChunk;
 using linear::kRecurrentBelow;
 
-// A part costs a launch and a trip of the state through memory, some 5 us; its scan takes a
-// microsecond a chunk.
-constexpr int kMaxParts = 4;
-constexpr int kMinPartChunks = 8;
-
 /// Whether runs of `columns` elements that begin `row` elements apart start at whole units of
 /// `unit` bytes.
 bool aligned(const linear::Activations& a, std::int64_t columns, std::size_t element,
@@ -183,10 +178,6 @@ PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
   const linear::Activations& v = convolves ? p.conv_input : p.v;
   d.wide_rows = aligned(q, p.dk, element, 16) && aligned(k, p.dk, element, 16) &&
                 aligned(v, p.dv, element, 16);
-  const std::int64_t blocks =
-      d.num_sequences * static_cast<std::int64_t>(p.num_v_heads) * (value_columns / launch.slice);
-  const bool leaves_room = d.num_sequences == 1 && 4 * blocks <= 3 * setup.num_sms;
-  d.parts = leaves_room && d.num_chunks >= kMinPartChunks * kMaxParts ? kMaxParts : 1;
   d.wide_weight = reinterpret_cast<std::uintptr_t>(p.conv_weight) % 16 == 0;
   d.wide_gate = aligned(p.gate, p.dk, element, 2 * element);
   d.wide_o = aligned({p.o, p.o_row}, p.dv, element, 8 * element);

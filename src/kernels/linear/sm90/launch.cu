@@ -114,13 +114,8 @@ Status launch_gates(const PromptParams& d, cudaStream_t stream) {
 
 Status launch_scores(const PromptParams& d, cudaStream_t stream) {
   const PromptKernel scores = scores_of(d);
-  const dim3 grid = grid_of(std::min(d.part_chunks, d.num_chunks - d.part_begin), d.key_heads);
-  const dim3 block(static_cast<unsigned>(scores.threads));
-  if (d.part_begin == 0) {
-    ptx::launch(scores.function, grid, block, scores.shared_bytes, stream, d);
-  } else {  // beside the scan of the part before
-    ptx::launch_released(scores.function, grid, block, scores.shared_bytes, stream, d);
-  }
+  ptx::launch(scores.function, grid_of(d.num_chunks, d.key_heads),
+              dim3(static_cast<unsigned>(scores.threads)), scores.shared_bytes, stream, d);
   return launched("scores");
 }
 
@@ -140,19 +135,9 @@ Status launch_prompts(const PromptParams& d, bool copy_rows, int slice, cudaStre
   if (d.num_sequences == 0) return {};
   if (copy_rows)
     if (Status s = launch_prepare(d, stream); !s.ok()) return s;
-  if (!has_delta_rule(d.p.family)) {
-    if (Status s = launch_gates(d, stream); !s.ok()) return s;
-    return launch_scan(d, slice, stream);
-  }
-  PromptParams part = d;
-  part.part_chunks = base::ceil_div(d.num_chunks, d.parts);
-  if (Status s = launch_scores(part, stream); !s.ok()) return s;
-  while (true) {
-    if (Status s = launch_scan(part, slice, stream); !s.ok()) return s;
-    part.part_begin += part.part_chunks;
-    if (part.part_begin >= d.num_chunks) return {};
-    if (Status s = launch_scores(part, stream); !s.ok()) return s;
-  }
+  const auto launch_first = has_delta_rule(d.p.family) ? launch_scores : launch_gates;
+  if (Status s = launch_first(d, stream); !s.ok()) return s;
+  return launch_scan(d, slice, stream);
 }
 
 Status launch_recurrent(const DecodeParams& d, cudaStream_t stream) {

@@ -55,10 +55,6 @@ struct PromptParams {
   const Sequence* sequences = nullptr;
   std::int32_t num_chunks = 0;
   std::int32_t num_sequences = 0;
-  std::int32_t parts =
-      1;  ///< that one sequence is cut into: its scans leave room for scores beside
-  std::int32_t part_begin = 0;  ///< first chunk of the part a launch is about
-  std::int32_t part_chunks = 1 << 30;
 
   std::int32_t key_heads = 0;  ///< of the rows below: kda has one a value head
   std::int32_t key_columns = 0;

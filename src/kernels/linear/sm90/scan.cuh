@@ -37,6 +37,9 @@ struct Scan {
   static constexpr int kPanels = KeyColumns / 64;  ///< tiles of 64 columns side by side
   static constexpr int kHalves = KeyColumns / 128;
   static constexpr int kTile = kChunk * 64;  ///< elements
+  /// Whether producers write O to memory. That takes it off a lone warpgroup's chain; where two
+  /// share the tensor cores, or where producers compute P, consumers have more time than they.
+  static constexpr bool kHandsOver = kDelta && Groups == 1;
   /// As many as 227 KiB hold.
   static constexpr int kStages = KeyColumns == 128 && !(kByChannel && Groups == 2) ? 3 : 2;
 
@@ -59,7 +62,7 @@ struct Scan {
   static constexpr int kGateFloats = kByChannel ? KeyColumns : kDelta ? 2 * kChunk : 4 * kChunk;
   struct Shared {
     Stage stages[kStages];
-    Panels<Groups> output;
+    Some<kHandsOver, Groups> output;
     alignas(16) float gates[kStages][kGateFloats];
     ptx::Mbarrier full[kStages];
     ptx::Mbarrier scored[kStages];  ///< plain: P is there
@@ -93,10 +96,6 @@ struct Scan {
     const int slices = d.value_columns / (64 * Groups);
     const int work = static_cast<int>(blockIdx.x);
     sequence = d.sequences[work / slices / p.num_v_heads];
-    sequence.first_token += static_cast<std::int64_t>(d.part_begin) * kChunk;
-    sequence.num_tokens -= d.part_begin * kChunk;
-    sequence.first_chunk += d.part_begin;
-    sequence.num_chunks = min(sequence.num_chunks - d.part_begin, d.part_chunks);
     head = work / slices % p.num_v_heads;
     key_head = head / (p.num_v_heads / d.key_heads);
     first_column = work % slices * 64 * Groups;
@@ -190,17 +189,22 @@ struct Scan {
     const float* beta = shared.gates[at.stage] + kBeta * kChunk;
     const int g = thread % 32 / 4;
     const int j = thread % 4;
+    const int first = thread / 32 * 16;
+    const float end[2] = {kLog2E * log_decay[first + g], kLog2E * log_decay[first + g + 8]};
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = thread / 32 * 16 + g + 8 * h;
-      const float end = log_decay[row];
+    for (int n = 0; n < kChunk / 8; ++n) {
+      if (8 * n > first + 15) continue;  // zeros from the start
+      const int column = 8 * n + 2 * j;
+      const float2 begin = *reinterpret_cast<const float2*>(log_decay + column);
+      const float2 factor = *reinterpret_cast<const float2*>(beta + column);
 #pragma unroll
-      for (int n = 0; n < kChunk / 8; ++n) {
-        const int column = 8 * n + 2 * j;
-        const float2 begin = *reinterpret_cast<const float2*>(log_decay + column);
-        const float2 factor = *reinterpret_cast<const float2*>(beta + column);
-        const float x = qk[4 * n + 2 * h] * factor.x * exp_approx(fminf(end - begin.x, 0.0f));
-        const float y = qk[4 * n + 2 * h + 1] * factor.y * exp_approx(fminf(end - begin.y, 0.0f));
+      for (int h = 0; h < 2; ++h) {
+        const int row = first + g + 8 * h;
+        // Above the diagonal the decay may be infinite, and is not used.
+        const float x =
+            qk[4 * n + 2 * h] * factor.x * ptx::exp2_approx(fmaf(begin.x, -kLog2E, end[h]));
+        const float y =
+            qk[4 * n + 2 * h + 1] * factor.y * ptx::exp2_approx(fmaf(begin.y, -kLog2E, end[h]));
         put_pair<64>(s.scores.x, row, column, column <= row ? x : 0.0f,
                      column + 1 <= row ? y : 0.0f);
       }
@@ -244,20 +248,22 @@ struct Scan {
     Place at;
     at.parity = 1;
     Place scored;
-    for (int c = 0; c < sequence.num_chunks + kStages; ++c) {
+    constexpr int kBehind = kHandsOver ? kStages : kDelta ? 0 : 1;
+    for (int c = 0; c < sequence.num_chunks + kBehind; ++c) {
       if (c < sequence.num_chunks) {
         ptx::mbarrier_wait(shared.empty[at.stage], at.parity);
         fetch(at.stage, c);
         at.advance();
       }
-      if constexpr (!kDelta) {
-        if (c > 0 && c <= sequence.num_chunks) {
+      if constexpr (kHandsOver) {
+        // The chunk whose stage has just been filled again is done.
+        if (c >= kStages) write_output(c - kStages);
+      } else if constexpr (!kDelta) {
+        if (c > 0) {
           score(scored);
           scored.advance();
         }
       }
-      // The chunk whose stage has just been filled again is done.
-      if (c >= kStages) write_output(c - kStages);
     }
   }
 
@@ -480,6 +486,43 @@ struct Scan {
     }
   }
 
+  /// Each 8 x 8 block of O turned back to tokens by value columns; then neighbouring lanes swap, so
+  /// that one has four columns of the first block and the other four of the second.
+  __device__ __forceinline__ void write_own_output(const Tokens& o, int c) const {
+    const int count = count_of(c);
+    const int g = thread % 32 / 4;
+    const int j = thread % 4;
+    const bool odd = j % 2 != 0;
+    const int first = first_column + 64 * group() + thread / 32 * 16 + (odd ? 8 : 0) + j / 2 * 4;
+    Half* to = static_cast<Half*>(p.o) + (sequence.first_token + c * kChunk + g) * p.o_row +
+               static_cast<std::int64_t>(head) * p.dv + first;
+#pragma unroll
+    for (int n = 0; n < kChunk / 8; ++n) {
+      const std::uint32_t a = ptx::movmatrix_trans(pack(o[4 * n], o[4 * n + 1]));
+      const std::uint32_t b = ptx::movmatrix_trans(pack(o[4 * n + 2], o[4 * n + 3]));
+      const std::uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? a : b, 1);
+      const uint2 four = odd ? make_uint2(other, b) : make_uint2(a, other);
+      Half* at = to + 8 * n * p.o_row;
+      if (8 * n + g >= count) continue;
+      if (d.wide_o && first + 4 <= p.dv) {
+        *reinterpret_cast<uint2*>(at) = four;
+        continue;
+      }
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        if (first + e < p.dv)
+          at[e] = static_cast<Half>((e < 2 ? four.x : four.y) >> (e % 2 == 0 ? 0 : 16));
+    }
+  }
+
+  __device__ __forceinline__ void finish_output(const Tokens& o, int c) const {
+    if constexpr (kHandsOver) {
+      hand_over(o, c);
+    } else {
+      write_own_output(o, c);
+    }
+  }
+
   __device__ __forceinline__ void release(int stage) const {
     __syncwarp();
     if (thread % 32 == 0) ptx::mbarrier_arrive(shared.empty[stage]);
@@ -560,7 +603,7 @@ struct Scan {
       ptx::wgmma_wait<1>();
       ptx::wgmma_pin(o);
       release(stage);
-      hand_over(o, c);
+      finish_output(o, c);
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(x);
     }
@@ -605,7 +648,7 @@ struct Scan {
       ptx::wgmma_pin(o);
       add_skip(o, values, skip);
       release(stage);
-      hand_over(o, c);
+      finish_output(o, c);
       at.advance();
     }
   }
@@ -637,13 +680,12 @@ struct Scan {
       ptx::mbarrier_init(shared.output_empty, kGroupThreads);
       ptx::mbarrier_init_fence();
     }
-    if constexpr (kDelta) {
-      // T and P come without their upper blocks, which nobody overwrites.
-      for (int stage = 0; stage < kStages; ++stage) {
-        for (int i = all; i < kTile / 8; i += kThreads) {
+    // T and P come without their upper blocks, which nobody overwrites.
+    for (int stage = 0; stage < kStages; ++stage) {
+      for (int i = all; i < kTile / 8; i += kThreads) {
+        if constexpr (kDelta)
           reinterpret_cast<uint4*>(shared.stages[stage].solve.x)[i] = make_uint4(0, 0, 0, 0);
-          reinterpret_cast<uint4*>(shared.stages[stage].scores.x)[i] = make_uint4(0, 0, 0, 0);
-        }
+        reinterpret_cast<uint4*>(shared.stages[stage].scores.x)[i] = make_uint4(0, 0, 0, 0);
       }
     }
     __syncthreads();
@@ -657,13 +699,11 @@ struct Scan {
   }
 };
 
-/// Grid: sequences, value heads, slices, the last running fastest. Of each sequence the part's
-/// chunks.
+/// Grid: sequences, value heads, slices, the last running fastest.
 template <Form kForm, int KeyColumns, int Groups>
 __global__ void __launch_bounds__(Scan<kForm, KeyColumns, Groups>::kThreads, 1)
     scan_kernel(const __grid_constant__ PromptParams params) {
   using Kernel = Scan<kForm, KeyColumns, Groups>;
-  ptx::dependency_release();
   Kernel(params, *reinterpret_cast<typename Kernel::Shared*>(ptx::dynamic_shared<1024>())).run();
 }
 

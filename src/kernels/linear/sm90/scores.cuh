@@ -51,7 +51,7 @@ struct Scores {
       : d(params),
         p(params.p),
         shared(s),
-        chunk_index(params.part_begin + static_cast<int>(blockIdx.x)),
+        chunk_index(static_cast<int>(blockIdx.x)),
         chunk(params.chunks[chunk_index]),
         key_head(static_cast<int>(blockIdx.y)),
         warp(static_cast<int>(threadIdx.x / 32)) {}
@@ -209,15 +209,13 @@ struct Scores {
   }
 };
 
-/// Grid: chunks of the part, key heads.
+/// Grid: chunks, key heads.
 template <int KeyColumns, bool ByChannel, bool Grouped>
 __global__ void __launch_bounds__(Scores<KeyColumns, ByChannel, Grouped>::kThreads,
                                   Scores<KeyColumns, ByChannel, Grouped>::kBlocksAnSm)
     scores_kernel(const __grid_constant__ PromptParams params) {
   using Kernel = Scores<KeyColumns, ByChannel, Grouped>;
   Kernel(params, *reinterpret_cast<typename Kernel::Shared*>(ptx::dynamic_shared<128>())).run();
-  // Beside the scan of the part before: this grid ends after that one, for those behind it.
-  if (blockIdx.x + 1 == gridDim.x && blockIdx.y + 1 == gridDim.y) ptx::dependency_wait();
 }
 
 }  // namespace attune::kernels::linear::sm90

@@ -94,8 +94,8 @@ __device__ __forceinline__ void put_pair(Half* tile, int row, int column, float 
   *reinterpret_cast<std::uint32_t*>(tile + element_at<Columns>(row, column)) = pack(low, high);
 }
 
-/// Asks for kChunk rows of `Columns` columns, `Threads` threads; rows from `count` on become zero. A
-/// thread's rows are multiples of 8 apart, so that its piece lies at the same place of each.
+/// Asks for kChunk rows of `Columns` columns, `Threads` threads; rows from `count` on become zero.
+/// A thread's rows are multiples of 8 apart, so that its piece lies at the same place of each.
 template <int Columns, int Threads>
 __device__ __forceinline__ void fetch_rows(Half* tile, const Half* from, std::int64_t stride,
                                            int count, int thread) {

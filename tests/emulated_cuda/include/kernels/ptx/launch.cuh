@@ -40,10 +40,4 @@ void launch(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_byte
   emulated::launch(stream, grid, block, shared_bytes, [kernel, copy] { std::apply(kernel, copy); });
 }
 
-template <class... P, class... A>
-void launch_released(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
-                     cudaStream_t stream, A&&... arguments) {
-  launch(kernel, grid, block, shared_bytes, stream, std::forward<A>(arguments)...);
-}
-
 }  // namespace attune::kernels::ptx
