@@ -319,20 +319,21 @@ class TileBody {
     }
     const int span = keys_of(strip, sub);
     Number* const weights = strip.weights + sub * (kSub / kBlockKeys) * kWeightStride;
-    float* const maximum = block_.maximum + strip.row;
-    float* const sum = block_.sum + strip.row * kLanes;
     const int turns = (strip.count + 1) / 2;
     const int value_blocks = values_end - values.block;
     const int steps = next.blocks * next.steps + value_blocks * values.steps;
     for (int turn = 0, done = 0; turn < turns; ++turn) {
-      for (int r = 2 * turn; r < 2 * turn + 2 && r < strip.count; ++r) {
-        const float shrink =
-            whole ? Softmax::template update_whole<kSub>(scores + r * kSub, factor_, maximum[r],
-                                                         sum + r * kLanes, weights + r * kBlockKeys,
-                                                         kWeightStride)
-                  : Softmax::update(scores + r * kSub, span, rules_[r], maximum[r],
-                                    sum + r * kLanes, weights + r * kBlockKeys, kWeightStride);
-        if (shrink != 1.0f) shrink_row(strip, r, sub, shrink);
+      const int row = 2 * turn;
+      if (whole && row + 1 < strip.count) {
+        // Two rows in one stretch of code: either alone is too short a chain to fill the units.
+        simd::unroll<2>([&](auto i) { weigh_whole_row(strip, row + i, sub, scores, weights); });
+      } else {
+        for (int r = row; r < row + 2 && r < strip.count; ++r) {
+          if (whole)
+            weigh_whole_row(strip, r, sub, scores, weights);
+          else
+            weigh_row(strip, r, sub, span, scores, weights);
+        }
       }
       for (const int due = steps * (turn + 1) / turns; done < due; ++done)
         multiplier_.step(next.done() ? values : next);
@@ -341,10 +342,27 @@ class TileBody {
     if (value_blocks == 0) multiplier_.settle();  // the scores are read next
   }
 
+  [[gnu::always_inline]] void weigh_whole_row(Strip& strip, int r, int sub, const float* scores,
+                                              Number* weights) {
+    const std::int64_t row = strip.row + r;
+    const float shrink = Softmax::template update_whole<kSub>(
+        scores + r * kSub, factor_, block_.maximum[row], block_.sum + row * kLanes,
+        weights + r * kBlockKeys, kWeightStride);
+    if (shrink != 1.0f) shrink_row(strip, r, sub, shrink);
+  }
+
+  void weigh_row(Strip& strip, int r, int sub, int span, float* scores, Number* weights) {
+    const std::int64_t row = strip.row + r;
+    const float shrink =
+        Softmax::update(scores + r * kSub, span, rules_[r], block_.maximum[row],
+                        block_.sum + row * kLanes, weights + r * kBlockKeys, kWeightStride);
+    if (shrink != 1.0f) shrink_row(strip, r, sub, shrink);
+  }
+
   /// The maximum of a row has moved at `sub`: its weights of the panel's earlier keys are scaled at
   /// once, o before the panel's values are added. What was at most 2^kSlack becomes less than 1, so
   /// that rounding twice costs nothing that shows.
-  void shrink_row(Strip& strip, int r, int sub, float factor) {
+  [[gnu::noinline]] void shrink_row(Strip& strip, int r, int sub, float factor) {
     strip.shrinks = true;
     strip.shrink[r] *= factor;
     const F times = V::set(factor);

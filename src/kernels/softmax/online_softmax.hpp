@@ -84,9 +84,10 @@ struct OnlineSoftmax {
   /// The same for a whole tile of kKeys keys, all visible, under a rule that only scales (by
   /// `factor` > 0, into log2 units): the scores stay in registers.
   template <int kKeys>
-  static float update_whole(const float* scores, float factor, float& maximum, float* sum,
-                            typename Unit::Number* weights,
-                            std::int64_t weight_stride = kWeightBlock) {
+  [[gnu::always_inline]] static float update_whole(const float* scores, float factor,
+                                                   float& maximum, float* sum,
+                                                   typename Unit::Number* weights,
+                                                   std::int64_t weight_stride = kWeightBlock) {
     constexpr int kVectors = kKeys / kLanes;
     F x[kVectors];
     simd::unroll<kVectors>([&](auto i) { x[i] = V::load(scores + i * kLanes); });
