@@ -77,6 +77,21 @@ const std::int32_t* indices(const TensorView& v) {
   return v.as<std::int32_t>();
 }
 
+struct CpuHeadLinears final : HeadLinears {
+  std::vector<std::unique_ptr<Linear>> heads;
+};
+
+/// Head h of [tokens, heads, dim] as a matrix.
+TensorView head_of(const TensorView& view, std::size_t h) {
+  TensorView head = view;
+  head.rank = 2;
+  head.data = static_cast<std::byte*>(view.data) +
+              static_cast<std::size_t>(view.stride[1]) * h * size_of(view.dtype);
+  head.shape = {view.shape[0], view.shape[2], 0, 0};
+  head.stride = {view.stride[0], view.stride[2], 0, 0};
+  return head;
+}
+
 class CpuOps final : public Ops {
  public:
   CpuOps(Executor& executor, const CpuOpsOptions& options)
@@ -104,10 +119,13 @@ class CpuOps final : public Ops {
   [[nodiscard]] Stream stream() const override { return {}; }
 
   Result<std::unique_ptr<Linear>> make_linear(const LinearParts& parts) override;
+  Result<std::unique_ptr<HeadLinears>> make_head_linears(
+      std::span<const WeightView> heads) override;
   Result<std::unique_ptr<Experts>> make_experts(const ExpertParts& parts) override;
   Result<Buffer> make_f32(const WeightView& weight, float scale, float offset) override;
 
   void linear(const Linear& w, const TensorView& x, const TensorView& y, bool accumulate) override;
+  void linear_heads(const HeadLinears& w, const TensorView& x, const TensorView& y) override;
   void embedding(const Linear& table, const TensorView& ids, float scale,
                  const TensorView& out) override;
   void route(const MoeConfig& moe, const TensorView& logits, const float* bias,
@@ -181,6 +199,16 @@ Result<std::unique_ptr<Linear>> CpuOps::make_linear(const LinearParts& parts) {
   return std::unique_ptr<Linear>(std::move(*linear));
 }
 
+Result<std::unique_ptr<HeadLinears>> CpuOps::make_head_linears(std::span<const WeightView> heads) {
+  auto made = std::make_unique<CpuHeadLinears>();
+  for (const WeightView& head : heads) {
+    Result<std::unique_ptr<Linear>> linear = make_linear({.weights = std::span(&head, 1)});
+    if (!linear.ok()) return linear.status();
+    made->heads.push_back(std::move(*linear));
+  }
+  return std::unique_ptr<HeadLinears>(std::move(made));
+}
+
 Result<std::unique_ptr<Experts>> CpuOps::make_experts(const ExpertParts& parts) {
   auto experts = CpuExperts::make(parts, options_.weights, executor_, arena_);
   if (!experts.ok()) return experts.status();
@@ -206,6 +234,15 @@ void CpuOps::linear(const Linear& w, const TensorView& x, const TensorView& y, b
                            .x = matrix(x),
                            .y = matrix(y),
                            .accumulate = accumulate}));
+}
+
+void CpuOps::linear_heads(const HeadLinears& w, const TensorView& x, const TensorView& y) {
+  const auto& heads = static_cast<const CpuHeadLinears&>(w).heads;
+  require(x.rank == 3 && y.rank == 3 && x.shape[1] == static_cast<std::int64_t>(heads.size()) &&
+              y.shape[1] == x.shape[1],
+          "x and y have the matrices' heads");
+  for (std::size_t h = 0; h < heads.size(); ++h)
+    linear(*heads[h], head_of(x, h), head_of(y, h), false);
 }
 
 void CpuOps::embedding(const Linear& table, const TensorView& ids, float scale,

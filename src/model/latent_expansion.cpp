@@ -15,15 +15,6 @@ TensorView for_all_heads(const TensorView& matrix, std::int64_t num_heads) {
   return view;
 }
 
-/// Dims [first, first + width) of every head.
-TensorView dims(const TensorView& view, std::int64_t first, std::int64_t width) {
-  TensorView part = view;
-  part.data =
-      static_cast<std::byte*>(view.data) + static_cast<std::size_t>(first) * size_of(view.dtype);
-  part.shape[2] = width;
-  return part;
-}
-
 }  // namespace
 
 LatentExpansion::LatentExpansion(Loader& loader, const AttentionConfig& config,
@@ -78,11 +69,11 @@ void LatentExpansion::expand(Ops& ops, const TensorView& cache, const TensorView
   ops.linear(*kv_b_, columns(t.latent, 0, rank), t.kv);
   const TensorView kv = heads(t.kv, nope + config_.head_dim_vo);
   const TensorView k = heads(t.k, config_.head_dim_qk);
-  ops.convert(dims(kv, 0, nope), dims(k, 0, nope));
+  ops.convert(head_dims(kv, 0, nope), head_dims(k, 0, nope));
   ops.convert(for_all_heads(columns(t.latent, rank, rope), config_.num_qo_heads),
-              dims(k, nope, rope));
+              head_dims(k, nope, rope));
   if (t.v.defined())
-    ops.convert(dims(kv, nope, config_.head_dim_vo), heads(t.v, config_.head_dim_vo));
+    ops.convert(head_dims(kv, nope, config_.head_dim_vo), heads(t.v, config_.head_dim_vo));
 }
 
 Status LatentExpansion::run(Step& step, const ExpandedPart& chunk, const Keys& keys,
@@ -94,8 +85,8 @@ Status LatentExpansion::run(Step& step, const ExpandedPart& chunk, const Keys& k
   call.layer = layer;
   call.q = q;
   call.k = heads(keys.k, config_.head_dim_qk);
-  call.v =
-      keys.v.defined() ? heads(keys.v, value) : dims(heads(keys.kv, nope + value), nope, value);
+  call.v = keys.v.defined() ? heads(keys.v, value)
+                            : head_dims(heads(keys.kv, nope + value), nope, value);
   call.o = o;
   call.lse = lse;
   return chunk.backend->run(*chunk.plan, call, step.ops.stream());

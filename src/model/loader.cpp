@@ -115,6 +115,14 @@ std::unique_ptr<Linear> Loader::linear(std::span<const WeightView> stack) {
   return nullptr;
 }
 
+std::unique_ptr<HeadLinears> Loader::head_linears(std::span<const WeightView> heads) {
+  if (!status_.ok()) return nullptr;
+  Result<std::unique_ptr<HeadLinears>> made = ops_.make_head_linears(heads);
+  if (made.ok()) return std::move(*made);
+  fail(made.status());
+  return nullptr;
+}
+
 Buffer Loader::flat(std::span<const std::string> names, std::int64_t size) {
   std::vector<float> values;
   for (const std::string& name : names) {

@@ -85,6 +85,8 @@ class Loader {
   std::unique_ptr<Linear> table(const Matrix& matrix, std::int64_t columns);
   /// Views stacked one below the other; all with equal columns.
   std::unique_ptr<Linear> linear(std::span<const WeightView> stack);
+  /// One view a head.
+  std::unique_ptr<HeadLinears> head_linears(std::span<const WeightView> heads);
   /// A weight as it lies in the file; undefined after a failure.
   WeightView view(const std::string& name, std::initializer_list<std::int64_t> shape);
   /// fp32 in device memory.

@@ -41,12 +41,14 @@ void MlaMixer::load_expansion(Loader& loader, const std::string& name) {
   const std::int64_t value = config_.head_dim_vo;
   const std::int64_t rank = config_.kv_lora_rank;
   const WeightView both = loader.view(name, {config_.num_qo_heads * (nope + value), rank});
+  std::vector<WeightView> up_k;
+  std::vector<WeightView> up_v;
   for (std::int64_t h = 0; h < config_.num_qo_heads && loader.status().ok(); ++h) {
-    const WeightView up_k = loader.transposed(both.row_range(h * (nope + value), nope));
-    const WeightView up_v = both.row_range(h * (nope + value) + nope, value);
-    absorb_.push_back(loader.linear(std::span(&up_k, 1)));
-    expand_.push_back(loader.linear(std::span(&up_v, 1)));
+    up_k.push_back(loader.transposed(both.row_range(h * (nope + value), nope)));
+    up_v.push_back(both.row_range(h * (nope + value) + nope, value));
   }
+  absorb_ = loader.head_linears(up_k);
+  expand_ = loader.head_linears(up_v);
 }
 
 MlaMixer::Tensors MlaMixer::take(StepMemory& memory, std::int64_t n) const {
@@ -105,25 +107,20 @@ Status MlaMixer::attend_absorbed(Step& step, const AttentionPart& part, const La
   const auto mine = [&](const TensorView& view) {
     return view.rank == 0 ? view : rows(view, part.first_row, part.num_rows);
   };
-  const TensorView q = mine(all.q);
-  const TensorView absorbed = mine(all.absorbed);
-  for (std::int64_t h = 0; h < config_.num_qo_heads; ++h) {
-    const std::int64_t from = h * config_.head_dim_qk;
-    const std::int64_t to = h * (rank + turned);
-    ops.linear(*absorb_[static_cast<std::size_t>(h)], columns(q, from, nope),
-               columns(absorbed, to, rank));
-    ops.convert(columns(q, from + nope, turned), columns(absorbed, to + rank, turned));
-  }
-  const TensorView u = mine(all.u);
+  // Products that read and write what attention does need no copies of it.
+  const bool direct = all.q_narrow.rank != 0 && dtype_ == ops.product_dtype();
+  const TensorView q = heads(mine(all.q), config_.head_dim_qk);
+  const TensorView absorbed = heads(mine(direct ? all.q_narrow : all.absorbed), rank + turned);
+  ops.linear_heads(*absorb_, head_dims(q, 0, nope), head_dims(absorbed, 0, rank));
+  ops.convert(head_dims(q, nope, turned), head_dims(absorbed, rank, turned));
+  const TensorView u = heads(mine(all.u), rank);
   const TensorView u_narrow = mine(all.u_narrow);
   LayerCall call = cached;
-  call.q = narrowed(ops, heads(absorbed, rank + turned), mine(all.q_narrow));
-  call.o = narrow_output(heads(u, rank), u_narrow);
+  call.q = direct ? absorbed : narrowed(ops, absorbed, mine(all.q_narrow));
+  call.o = narrow_output(u, u_narrow);
   if (Status s = part.backend->run(*part.plan, call, ops.stream()); !s.ok()) return s;
-  widen_output(ops, heads(u, rank), u_narrow);
-  for (std::int64_t h = 0; h < config_.num_qo_heads; ++h)
-    ops.linear(*expand_[static_cast<std::size_t>(h)], columns(u, h * rank, rank),
-               columns(mine(all.o), h * config_.head_dim_vo, config_.head_dim_vo));
+  if (!direct) widen_output(ops, u, u_narrow);
+  ops.linear_heads(*expand_, direct ? call.o : u, heads(mine(all.o), config_.head_dim_vo));
   return {};
 }
 

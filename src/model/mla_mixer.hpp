@@ -56,9 +56,9 @@ class MlaMixer final : public LayerPart {
   std::unique_ptr<Linear> kv_a_;
   std::unique_ptr<Linear> gate_;
   std::unique_ptr<Linear> output_;
-  std::vector<std::unique_ptr<Linear>> absorb_;  ///< by head: W_UK[h] transposed, [rank, nope]
-  std::vector<std::unique_ptr<Linear>> expand_;  ///< by head: W_UV[h], [head_dim_vo, rank]
-  std::optional<LatentExpansion> expansion_;     ///< where steps may have expanded parts
+  std::unique_ptr<HeadLinears> absorb_;       ///< W_UK[h] transposed, [rank, nope]
+  std::unique_ptr<HeadLinears> expand_;       ///< W_UV[h], [head_dim_vo, rank]
+  std::optional<LatentExpansion> expansion_;  ///< where steps may have expanded parts
   Norm q_norm_;
   Norm kv_norm_;
 };

@@ -77,6 +77,12 @@ class Linear {
   [[nodiscard]] virtual std::int64_t columns() const = 0;
 };
 
+/// One matrix [rows, columns] a head, all of one shape.
+class HeadLinears {
+ public:
+  virtual ~HeadLinears() = default;
+};
+
 /// The routed experts of one layer.
 class Experts {
  public:
@@ -156,6 +162,8 @@ class Ops {
   // Weights, at load.
   /// The views may have to stay mapped: the CPU multiplies straight from the file where it can.
   virtual Result<std::unique_ptr<Linear>> make_linear(const LinearParts& parts) = 0;
+  virtual Result<std::unique_ptr<HeadLinears>> make_head_linears(
+      std::span<const WeightView> heads) = 0;
   virtual Result<std::unique_ptr<Experts>> make_experts(const ExpertParts& parts) = 0;
   /// fp32 in device memory: norm weights, sinks, biases. `scale` and `offset`: w * scale + offset.
   virtual Result<Buffer> make_f32(const WeightView& weight, float scale = 1.0f,
@@ -165,6 +173,9 @@ class Ops {
   /// y = x · Wᵀ + bias, or y += …
   virtual void linear(const Linear& w, const TensorView& x, const TensorView& y,
                       bool accumulate = false) = 0;
+  /// y[:, h] = x[:, h] · W_hᵀ for every head h: x [tokens, heads, columns], y [tokens, heads,
+  /// rows].
+  virtual void linear_heads(const HeadLinears& w, const TensorView& x, const TensorView& y) = 0;
   /// out[i] = scale * row ids[i] of `table`; ids: i32 [tokens], all inside the table.
   virtual void embedding(const Linear& table, const TensorView& ids, float scale,
                          const TensorView& out) = 0;

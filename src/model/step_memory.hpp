@@ -90,4 +90,14 @@ class StepMemory {
   return view;
 }
 
+/// Dims [first, first + width) of every head of [tokens, heads, dim].
+[[nodiscard]] inline TensorView head_dims(const TensorView& view, std::int64_t first,
+                                          std::int64_t width) {
+  TensorView part = view;
+  part.data =
+      static_cast<std::byte*>(view.data) + static_cast<std::size_t>(first) * size_of(view.dtype);
+  part.shape[2] = width;
+  return part;
+}
+
 }  // namespace attune::model

@@ -18,6 +18,8 @@ struct EmulatedLayout {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t leading = 0;
+  std::int64_t batch = 1;
+  std::int64_t stride = 0;  ///< between matrices of a batch
 };
 
 namespace {
@@ -41,6 +43,15 @@ void write(void* data, const EmulatedLayout& l, std::int64_t row, std::int64_t c
     case CUDA_R_16F: static_cast<__half*>(data)[at] = __float2half(x); break;
     default: static_cast<float*>(data)[at] = x; break;
   }
+}
+
+std::size_t bytes_of(cudaDataType type) { return type == CUDA_R_32F ? 4 : 2; }
+
+const void* matrix_of(const void* data, const EmulatedLayout& l, std::int64_t index) {
+  return static_cast<const char*>(data) + index * l.stride * static_cast<int>(bytes_of(l.type));
+}
+void* matrix_of(void* data, const EmulatedLayout& l, std::int64_t index) {
+  return const_cast<void*>(matrix_of(static_cast<const void*>(data), l, index));
 }
 
 /// op(m) as rows of `inner` numbers: what a product walks along.
@@ -98,6 +109,18 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
       type, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns), leading});
   return CUBLAS_STATUS_SUCCESS;
 }
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void* value, size_t) {
+  auto& l = *reinterpret_cast<EmulatedLayout*>(layout);
+  if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT)
+    l.batch = *static_cast<const std::int32_t*>(value);
+  else if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET)
+    l.stride = *static_cast<const std::int64_t*>(value);
+  else
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  return CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
   delete reinterpret_cast<EmulatedLayout*>(layout);
   return CUBLAS_STATUS_SUCCESS;
@@ -145,17 +168,22 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   const std::int64_t n = what.transpose_b ? lb.rows : lb.columns;
   if (m != ld.rows || n != ld.columns || k != (what.transpose_b ? lb.columns : lb.rows))
     return CUBLAS_STATUS_INVALID_VALUE;
+  if (la.batch != ld.batch || lb.batch != ld.batch || lc.batch != ld.batch)
+    return CUBLAS_STATUS_INVALID_VALUE;
   attune::emulated::enqueue(stream, [=] {
-    const std::vector<float> left = gather(a, la, what.transpose_a);
-    const std::vector<float> right = gather(b, lb, !what.transpose_b);
-    for (std::int64_t j = 0; j < n; ++j)
-      for (std::int64_t i = 0; i < m; ++i) {
-        const float* x = left.data() + i * k;
-        const float* y = right.data() + j * k;
-        float sum = 0;
-        for (std::int64_t l = 0; l < k; ++l) sum += x[l] * y[l];
-        write(d, ld, i, j, one * sum + (kept == 0 ? 0.0f : kept * read(c, lc, i, j)));
-      }
+    for (std::int64_t h = 0; h < ld.batch; ++h) {
+      const std::vector<float> left = gather(matrix_of(a, la, h), la, what.transpose_a);
+      const std::vector<float> right = gather(matrix_of(b, lb, h), lb, !what.transpose_b);
+      for (std::int64_t j = 0; j < n; ++j)
+        for (std::int64_t i = 0; i < m; ++i) {
+          const float* x = left.data() + i * k;
+          const float* y = right.data() + j * k;
+          float sum = 0;
+          for (std::int64_t l = 0; l < k; ++l) sum += x[l] * y[l];
+          const float old = kept == 0 ? 0.0f : kept * read(matrix_of(c, lc, h), lc, i, j);
+          write(matrix_of(d, ld, h), ld, i, j, one * sum + old);
+        }
+    }
   });
   return CUBLAS_STATUS_SUCCESS;
 }

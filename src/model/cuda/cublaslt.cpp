@@ -36,6 +36,7 @@ Result<CublasLt> CublasLt::open() {
                         find(library, "cublasLtMatmulDescDestroy", lt.desc_destroy) &&
                         find(library, "cublasLtMatmulDescSetAttribute", lt.desc_set) &&
                         find(library, "cublasLtMatrixLayoutCreate", lt.layout_create) &&
+                        find(library, "cublasLtMatrixLayoutSetAttribute", lt.layout_set) &&
                         find(library, "cublasLtMatrixLayoutDestroy", lt.layout_destroy) &&
                         find(library, "cublasLtMatmulPreferenceCreate", lt.preference_create) &&
                         find(library, "cublasLtMatmulPreferenceDestroy", lt.preference_destroy) &&

@@ -140,6 +140,20 @@ class CudaLinear final : public Linear {
   Memory bias_;
 };
 
+class CudaHeadLinears final : public HeadLinears {
+ public:
+  CudaHeadLinears(std::unique_ptr<CudaLinear> stack, std::int64_t num_heads)
+      : stack_(std::move(stack)), num_heads_(num_heads) {}
+  [[nodiscard]] std::int64_t num_heads() const { return num_heads_; }
+  [[nodiscard]] std::int64_t rows() const { return stack_->rows() / num_heads_; }  ///< of a head
+  [[nodiscard]] std::int64_t columns() const { return stack_->columns(); }
+  [[nodiscard]] void* numbers() const { return stack_->numbers(); }
+
+ private:
+  std::unique_ptr<CudaLinear> stack_;
+  std::int64_t num_heads_;
+};
+
 class CudaExperts final : public Experts {
  public:
   static Result<std::unique_ptr<CudaExperts>> make(const ExpertParts& parts, DType dtype) {
@@ -272,6 +286,14 @@ class CudaOps final : public Ops {
     if (!made.ok()) return made.status();
     return std::unique_ptr<Linear>(std::move(*made));
   }
+  Result<std::unique_ptr<HeadLinears>> make_head_linears(
+      std::span<const WeightView> heads) override {
+    const LinearParts parts{.weights = heads};
+    Result<std::unique_ptr<CudaLinear>> stack = CudaLinear::make({&parts, 1}, weights_);
+    if (!stack.ok()) return stack.status();
+    return std::unique_ptr<HeadLinears>(std::make_unique<CudaHeadLinears>(
+        std::move(*stack), static_cast<std::int64_t>(heads.size())));
+  }
   Result<std::unique_ptr<Experts>> make_experts(const ExpertParts& parts) override {
     Result<std::unique_ptr<CudaExperts>> made = CudaExperts::make(parts, weights_);
     if (!made.ok()) return made.status();
@@ -313,6 +335,32 @@ class CudaOps final : public Ops {
                              stream_));
     if (matrix.bias() != nullptr)
       launch("add_bias", [&] { ops::add_bias(matrix.bias(), rows_of(y), stream_); });
+  }
+
+  void linear_heads(const HeadLinears& w, const TensorView& x, const TensorView& y) override {
+    if (!failure_.ok()) return;
+    const auto& heads = static_cast<const CudaHeadLinears&>(w);
+    require(x.rank == 3 && y.rank == 3 && x.shape[0] == y.shape[0] &&
+                x.shape[1] == heads.num_heads() && y.shape[1] == heads.num_heads() &&
+                x.shape[2] == heads.columns() && y.shape[2] == heads.rows(),
+            "x is [tokens, heads, columns], y is [tokens, heads, rows]");
+    const TensorView input = x.dtype == weights_ ? x : rounded(x);
+    if (!failure_.ok()) return;
+    keep(products_->multiply({.x = input.data,
+                              .w = heads.numbers(),
+                              .y = y.data,
+                              .m = x.shape[0],
+                              .n = heads.rows(),
+                              .k = heads.columns(),
+                              .x_row = input.stride[0],
+                              .y_row = y.stride[0],
+                              .batch = heads.num_heads(),
+                              .x_batch = input.stride[1],
+                              .w_batch = heads.rows() * heads.columns(),
+                              .y_batch = y.stride[1],
+                              .dtype = weights_,
+                              .y_dtype = y.dtype},
+                             stream_));
   }
 
   void embedding(const Linear& table, const TensorView& ids, float scale,
@@ -456,7 +504,9 @@ class CudaOps final : public Ops {
   }
   /// x in the weights' dtype, in memory that the next product may overwrite.
   TensorView rounded(const TensorView& x) {
-    TensorView out = TensorView::dense(nullptr, weights_, {x.shape[0], x.shape[1]});
+    TensorView out =
+        x.rank == 3 ? TensorView::dense(nullptr, weights_, {x.shape[0], x.shape[1], x.shape[2]})
+                    : TensorView::dense(nullptr, weights_, {x.shape[0], x.shape[1]});
     if (!grow(product_input_, static_cast<std::size_t>(out.num_elements()) * size_of(weights_)))
       return out;
     out.data = product_input_.data();

@@ -44,6 +44,22 @@ Status Products::status_of(cublasStatus_t status, std::string_view what) const {
   return {StatusCode::device_error, base::join(what, ": ", lt_.status_string(status))};
 }
 
+Status Products::set_batch(const Product& p, const Compiled& c) const {
+  const auto count = static_cast<std::int32_t>(p.batch);
+  for (const auto& [layout, stride] :
+       {std::pair(c.w, p.w_batch), std::pair(c.x, p.x_batch), std::pair(c.y, p.y_batch)}) {
+    Status s =
+        status_of(lt_.layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+                  "cublasLtMatrixLayoutSetAttribute");
+    if (s.ok())
+      s = status_of(lt_.layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                   sizeof stride),
+                    "cublasLtMatrixLayoutSetAttribute");
+    if (!s.ok()) return s;
+  }
+  return {};
+}
+
 Result<Products::Compiled> Products::compile(const Product& p) const {
   // cuBLAS counts columns first: row-major x[m, k] is its matrix [k, m], and y = x wᵀ is yᵀ[n, m] =
   // w[n, k] · xᵀ[k, m].
@@ -67,6 +83,7 @@ Result<Products::Compiled> Products::compile(const Product& p) const {
     s = status_of(
         lt_.layout_create(&c.y, type_of(p.y_dtype), dimension(p.n), dimension(p.m), p.y_row),
         "cublasLtMatrixLayoutCreate of y");
+  if (s.ok() && p.batch > 1) s = set_batch(p, c);
   cublasLtMatmulPreference_t preference = nullptr;
   if (s.ok()) s = status_of(lt_.preference_create(&preference), "cublasLtMatmulPreferenceCreate");
   const std::size_t bytes = kWorkspaceBytes;
@@ -99,6 +116,10 @@ Status Products::multiply(const Product& p, cudaStream_t stream) {
                 p.k,
                 p.x_row,
                 p.y_row,
+                p.batch,
+                p.x_batch,
+                p.w_batch,
+                p.y_batch,
                 static_cast<std::int64_t>(p.dtype),
                 static_cast<std::int64_t>(p.y_dtype)};
   auto at = compiled_.find(key);

@@ -19,7 +19,7 @@
 namespace attune::model::cuda {
 
 /// y[m, n] (+)= x[m, k] * w[n, k]ᵀ. Rows are `*_row` elements apart. x and w share a dtype; y may
-/// be fp32 instead.
+/// be fp32 instead. `batch` of them at once lie `*_batch` elements apart.
 struct Product {
   const void* x = nullptr;
   const void* w = nullptr;
@@ -29,6 +29,10 @@ struct Product {
   std::int64_t k = 0;
   std::int64_t x_row = 0;
   std::int64_t y_row = 0;
+  std::int64_t batch = 1;
+  std::int64_t x_batch = 0;
+  std::int64_t w_batch = 0;
+  std::int64_t y_batch = 0;
   DType dtype = DType::bf16;
   DType y_dtype = DType::bf16;
   bool accumulate = false;
@@ -51,10 +55,11 @@ class Products {
     cublasLtMatrixLayout_t y = nullptr;
     cublasLtMatmulAlgo_t algorithm{};
   };
-  using Key = std::array<std::int64_t, 7>;
+  using Key = std::array<std::int64_t, 11>;
 
   explicit Products(const CublasLt& lt) : lt_(lt) {}
   Result<Compiled> compile(const Product& product) const;
+  [[nodiscard]] Status set_batch(const Product& product, const Compiled& compiled) const;
   void destroy(Compiled& compiled) const;
   [[nodiscard]] Status status_of(cublasStatus_t status, std::string_view what) const;
 
