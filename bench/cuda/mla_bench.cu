@@ -100,7 +100,7 @@ struct Data {
 
 struct Cut {
   int item_tiles = 3;
-  int least_tiles = 2;
+  int least_tiles = 1;
   int workers = 0;  ///< 0 = as many as run at once
   bool older = false;
 };
@@ -200,7 +200,7 @@ Launchable prepare(const Data& d, const Cut& cut) {
   l.grid = {.blocks = plan::latent_groups(rules, shape) * shape.lanes,
             .merge_blocks = static_cast<int>(std::clamp<std::size_t>(
                 l.list.merges.size() * shape.lanes * rules.rows * kMergeSlices, 1,
-                12 * static_cast<std::size_t>(num_sms())))};
+                static_cast<std::size_t>(kMergeBlocksPerSm * num_sms())))};
   return l;
 }
 

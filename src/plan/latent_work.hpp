@@ -28,7 +28,7 @@ struct LatentRules {
   std::int32_t tile = 64;        ///< keys
   std::int32_t workers = 1;      ///< thread blocks that run at once
   std::int32_t item_tiles = 3;   ///< what an item costs beside its tiles, in tiles
-  std::int32_t least_tiles = 2;  ///< of a part: shorter ones cost more to join than they save
+  std::int32_t least_tiles = 1;  ///< of a part
 };
 
 /// Most lanes of a group. Two already halve what is read from memory; with more the groups, which

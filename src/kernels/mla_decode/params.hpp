@@ -58,8 +58,9 @@ struct Params {
   float v_scale = 1;
 };
 
-/// Most blocks that share the joining of a row.
+/// Of the merge kernel: most blocks that share a row, and blocks a multiprocessor holds.
 inline constexpr int kMergeSlices = 4;
+inline constexpr int kMergeBlocksPerSm = 5;
 
 /// Thread blocks of a launch.
 struct Grid {

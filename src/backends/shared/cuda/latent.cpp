@@ -33,9 +33,6 @@ namespace append = kernels::append_kv::sm80;
 using device::cuda::native;
 using device::cuda::status_of;
 
-/// Thread blocks of the merge kernel a multiprocessor holds.
-constexpr int kMergeBlocksPerSm = 12;
-
 struct Setup {
   std::function<Status(const mla::Grid&, const mla::Params&, cudaStream_t)> launch;
   plan::LatentRules rules;
@@ -317,7 +314,7 @@ Result<Setup> hopper_setup(const BackendContext& context, const device::cuda::Ca
             return mla::sm90::launch(instance, encode, grid, params, stream);
           },
       .rules = rules_of(context.spec, mla::sm90::kRows, mla::sm90::kKeys, card.num_sms, true),
-      .merge_blocks = kMergeBlocksPerSm * card.num_sms};
+      .merge_blocks = mla::kMergeBlocksPerSm * card.num_sms};
 }
 
 /// The kernel of older cards' instructions, and of cards that have no wgmma.
@@ -333,7 +330,7 @@ Result<Setup> portable_setup(const BackendContext& context, const device::cuda::
                    },
                .rules = rules_of(context.spec, instance.rows, mla::sm80::kKeys,
                                  card.num_sms * *blocks_per_sm, false),
-               .merge_blocks = kMergeBlocksPerSm * card.num_sms};
+               .merge_blocks = mla::kMergeBlocksPerSm * card.num_sms};
 }
 
 }  // namespace

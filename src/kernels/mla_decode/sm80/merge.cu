@@ -18,7 +18,7 @@ constexpr int kMergeThreads = 128;
 constexpr int kMergeWarps = kMergeThreads / 32;
 constexpr int kColumnsOfWarp = 4 * 32;
 constexpr int kSlices = kDimVo / kColumnsOfWarp;  ///< of a row
-constexpr int kAtOnce = 8;                        ///< parts a warp has under way
+constexpr int kAtOnce = 20;  ///< parts a warp has under way: a quarter of a request cut for 66
 static_assert(kSlices == kMergeWarps && kSlices == kMergeSlices);
 
 struct Joined {

@@ -61,21 +61,26 @@ __device__ __forceinline__ void issue_two_panels(Scores& s, std::uint64_t q, std
     }
 }
 
-/// O += P V for probabilities of this warpgroup.
-template <class Element>
+/// O += P V for probabilities of this warpgroup, over one half of its columns.
+template <class Element, int Half>
 __device__ __forceinline__ void issue_own_pv(Output& o, Probabilities& p, std::uint64_t v) {
+  using HalfOutput = float[kDimVo / 8];
+  auto& columns = *reinterpret_cast<HalfOutput*>(o + Half * (kDimVo / 8));
 #pragma unroll
   for (int step = 0; step < kKeys / 16; ++step)
-    ptx::wgmma_rs<Element, kDimVo / 2, ptx::Major::mn>(o, p[step], v + step * kRowStep, true);
+    ptx::wgmma_rs<Element, kDimVo / 4, ptx::Major::mn>(
+        columns, p[step], v + Half * 2 * kPanelStep + step * kRowStep, true);
 }
 
 /// O += P V for those the other warpgroup left in shared memory.
-template <class Element>
+template <class Element, int Half>
 __device__ __forceinline__ void issue_given_pv(Output& o, std::uint64_t p, std::uint64_t v) {
+  using HalfOutput = float[kDimVo / 8];
+  auto& columns = *reinterpret_cast<HalfOutput*>(o + Half * (kDimVo / 8));
 #pragma unroll
   for (int step = 0; step < kKeys / 16; ++step)
-    ptx::wgmma_ss<Element, kDimVo / 2, ptx::Major::k, ptx::Major::mn>(o, p + step * kColumnStep,
-                                                                      v + step * kRowStep, true);
+    ptx::wgmma_ss<Element, kDimVo / 4, ptx::Major::k, ptx::Major::mn>(
+        columns, p + step * kColumnStep, v + Half * 2 * kPanelStep + step * kRowStep, true);
 }
 
 /// This thread's two rows of the block.
@@ -278,7 +283,7 @@ __device__ __forceinline__ void leave_part(const Output& o, float* place) {
 __device__ __forceinline__ void add_part(Output& o, const float* place, bool exists,
                                          const float (&own)[2], const float (&other)[2]) {
   const auto* from = reinterpret_cast<const float4*>(place) + threadIdx.x;
-  constexpr int kAtOnce = 8;
+  constexpr int kAtOnce = 16;
 #pragma unroll
   for (int begin = 0; begin < kDimVo / 16; begin += kAtOnce) {
     float4 part[kAtOnce];

@@ -26,15 +26,10 @@ inline constexpr int kConsumerRegisters = 224;
 inline constexpr int kProducerRegisters = 56;
 static_assert(2 * kConsumerRegisters + kProducerRegisters <= 3 * (65536 / kThreads / 8 * 8));
 
-/// Pieces in which a key tile arrives, each with its own barrier, so that products start on the
-/// first: the rope panel, then pairs of panels.
+/// Pieces in which a key tile arrives and is given back, each with its own barriers, so that
+/// products start on the first: the rope panel, then pairs of panels.
 inline constexpr int kRopePiece = 0;
 inline constexpr int kPieces = 1 + kLatentPanels / 2;
-
-/// Pieces in which a key tile is given back: the rope panel after Q K^T, each half after its
-/// warpgroup's P V.
-inline constexpr int kRopeReturn = 0;
-inline constexpr int kReturns = 3;  ///< + 1 + half
 
 template <class Element>
 struct Shared {
@@ -54,9 +49,10 @@ struct Shared {
   ptx::Mbarrier q_full;   ///< the latent panels
   ptx::Mbarrier q_empty;  ///< after the item's last scores
   ptx::Mbarrier rope_full;
-  ptx::Mbarrier rope_empty;  ///< after its last probabilities
+  ptx::Mbarrier rope_empty;  ///< after its last probabilities, when `arrival` has been read
+  ptx::Mbarrier drawn;       ///< `arrival` is there
   ptx::Mbarrier k_full[kStages][kPieces];
-  ptx::Mbarrier k_empty[kStages][kReturns];
+  ptx::Mbarrier k_empty[kStages][kPieces];
 };
 static_assert(sizeof(Shared<std::uint16_t>) <= 227 * 1024);
 

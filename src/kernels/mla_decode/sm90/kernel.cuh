@@ -15,7 +15,6 @@
 #pragma once
 
 #include "kernels/mla_decode/sm90/producer.cuh"
-#include "kernels/ptx/atomic.cuh"
 #include "kernels/ptx/launch.cuh"
 
 namespace attune::kernels::mla_decode::sm90 {
@@ -79,14 +78,12 @@ __device__ __forceinline__ void take_first(const Params& params, std::int64_t pl
 
 /// Divides by the sums, writes this warpgroup's half of the rows and (warpgroup 0) their state.
 template <class Element>
-__device__ __forceinline__ void finish(Shared<Element>& shared, float (&sums)[2][kRows],
+__device__ __forceinline__ void finish(float (&sums)[2][kRows], std::int32_t arrival,
                                        const Params& params, const attention::LatentItem& item,
                                        const Rows& rows, RowState& state, Output& o,
                                        int lane_of_group, int warpgroup) {
   const int first = 16 * warp_of_group() + lane() / 4;
-  std::int32_t* const counter =
-      params.arrivals + std::int64_t{item.meeting} * params.lanes + lane_of_group;
-  if (threadIdx.x == 0 && item.meeting >= 0) shared.arrival = ptx::arrive_at(counter);
+  std::int32_t* const counter = counter_of(params, item, lane_of_group);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     state.sum[h] += __shfl_xor_sync(kAllLanes, state.sum[h], 1);
@@ -99,7 +96,7 @@ __device__ __forceinline__ void finish(Shared<Element>& shared, float (&sums)[2]
 
   const bool states_mine = warpgroup == 0 && lane() % 4 == 0;
   const std::int64_t place = std::int64_t{item.place} * params.lanes + lane_of_group;
-  if (item.meeting >= 0 && shared.arrival == 0)
+  if (item.meeting >= 0 && arrival == 0)
     return leave_first(params, place, counter, state, o, states_mine);
   if (item.place >= 0 && item.meeting < 0) {
 #pragma unroll
@@ -162,7 +159,7 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
 #pragma unroll
     for (int j = 0; j < kDimVo / 4; ++j) o[j] = 0.0f;
     if (item.tile_begin >= item.tile_end) {
-      finish<Element>(shared, shared.sum[i % 2], params, item, rows, state, o, share.lane, w);
+      finish<Element>(shared.sum[i % 2], 0, params, item, rows, state, o, share.lane, w);
       continue;
     }
 
@@ -198,13 +195,10 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
       }
       ptx::wgmma_commit();
     };
-    const auto end_scores = [&](Scores& s) {
-#pragma unroll
-      for (int pair = 0; pair < 2; ++pair) {
-        piece_wait(w, 1 + 2 * other + pair, own_parity);
-        issue_two_panels<Element>(s, q_other_half + pair * 2 * kPanelStep,
-                                  k_other_half + pair * 2 * kPanelStep);
-      }
+    const auto go_on_with_scores = [&](Scores& s, int pair) {
+      piece_wait(w, 1 + 2 * other + pair, own_parity);
+      issue_two_panels<Element>(s, q_other_half + pair * 2 * kPanelStep,
+                                k_other_half + pair * 2 * kPanelStep);
       ptx::wgmma_commit();
     };
     // The other's tile: its maximum and probabilities are there, the output is ready for them.
@@ -218,12 +212,17 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
       given_parity ^= 1;
       clear_behind_last_key(tile, other);
       ptx::wgmma_fence();
-      issue_given_pv<Element>(o, p_given, v_given);
+      issue_given_pv<Element, 0>(o, p_given, v_given);
+      issue_given_pv<Element, 1>(o, p_given, v_given);
       ptx::wgmma_commit();
+    };
+    const auto release_given = [&] {
+      release(shared.k_empty[other][1 + 2 * w]);
+      release(shared.k_empty[other][2 + 2 * w]);
     };
     // This warpgroup's tile, from its scores on.
     const auto use_scores = [&](Scores& s, int tile) {
-      release(shared.k_empty[w][kRopeReturn]);
+      release(shared.k_empty[w][kRopePiece]);
       if (lane() == 0 && tile + 2 >= item.tile_end) ptx::mbarrier_arrive(shared.q_empty);
       if ((tile + 1) * kKeys > rows.keys_of_all) apply_mask(s, rows, tile);
       float next[2];
@@ -236,18 +235,24 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
       clear_behind_last_key(tile, w);
       own_parity ^= 1;
       ptx::wgmma_fence();
-      issue_own_pv<Element>(o, p, v_own);
+      // In two, so that the first columns' room is back before the next tile needs it.
+      issue_own_pv<Element, 0>(o, p, v_own);
       ptx::wgmma_commit();
+      issue_own_pv<Element, 1>(o, p, v_own);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<1>();
+      release(shared.k_empty[w][1 + 2 * w]);
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(o);
-      release(shared.k_empty[w][1 + w]);
+      release(shared.k_empty[w][2 + 2 * w]);
     };
 
     int tile = item.tile_begin;
     if (tiles % kStages == static_cast<std::uint32_t>(w)) {
       Scores s;
       start_scores(s);
-      end_scores(s);
+      go_on_with_scores(s, 0);
+      go_on_with_scores(s, 1);
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(s);
       use_scores(s, tile);
@@ -257,10 +262,11 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
       Scores s;
       start_scores(s);
       take_given(tile - 1);
-      end_scores(s);
+      go_on_with_scores(s, 0);
       ptx::wgmma_wait<1>();
       ptx::wgmma_pin(o);
-      release(shared.k_empty[other][1 + w]);
+      release_given();
+      go_on_with_scores(s, 1);
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(s);
       use_scores(s, tile);
@@ -269,11 +275,13 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
       take_given(tile - 1);
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(o);
-      release(shared.k_empty[other][1 + w]);
+      release_given();
     }
     tiles += static_cast<std::uint32_t>(item.tile_end - item.tile_begin);
+    ptx::mbarrier_wait(shared.drawn, query_parity ^ 1);
+    const std::int32_t arrival = shared.arrival;
     release(shared.rope_empty);
-    finish<Element>(shared, shared.sum[i % 2], params, item, rows, state, o, share.lane, w);
+    finish<Element>(shared.sum[i % 2], arrival, params, item, rows, state, o, share.lane, w);
   }
 }
 
@@ -292,11 +300,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::mbarrier_init(shared.q_empty, kConsumerWarps);
     ptx::mbarrier_init(shared.rope_full, 1);
     ptx::mbarrier_init(shared.rope_empty, kConsumerWarps);
+    ptx::mbarrier_init(shared.drawn, 1);
     for (int stage = 0; stage < kStages; ++stage) {
-      for (int piece = 0; piece < kPieces; ++piece)
+      for (int piece = 0; piece < kPieces; ++piece) {
         ptx::mbarrier_init(shared.k_full[stage][piece], Keys::kArrivals);
-      for (int i = 0; i < kReturns; ++i)
-        ptx::mbarrier_init(shared.k_empty[stage][i], kConsumerWarps / 2);
+        ptx::mbarrier_init(shared.k_empty[stage][piece], kConsumerWarps / 2);
+      }
     }
     ptx::mbarrier_init_fence();
     ptx::tma_prefetch(q_map);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/mla_decode/sm90/collective.cuh"
+#include "kernels/ptx/atomic.cuh"
 #include "kernels/ptx/cp_async.cuh"
 
 namespace attune::kernels::mla_decode::sm90 {
@@ -112,7 +113,15 @@ class TokenKeys {
   std::int64_t offset_[kOfThread];
 };
 
-/// Feeds both rings. Pieces are asked for in the order in which their room is returned.
+/// Where the two blocks of a meeting count their arrivals.
+__device__ __forceinline__ std::int32_t* counter_of(const Params& params,
+                                                    const attention::LatentItem& item,
+                                                    int lane_of_group) {
+  return params.arrivals + std::int64_t{item.meeting} * params.lanes + lane_of_group;
+}
+
+/// Feeds both rings, and draws who is first at a meeting. Pieces are asked for in the order in
+/// which their room is returned.
 template <class Keys, class Element>
 __device__ void produce(Shared<Element>& shared, const Params& params, const CUtensorMap& q_map,
                         const CUtensorMap& k_map) {
@@ -147,22 +156,30 @@ __device__ void produce(Shared<Element>& shared, const Params& params, const CUt
         for (int panel = 0; panel < kLatentPanels; ++panel)
           load_query(shared.q[panel], panel, shared.q_full);
       }
-      ptx::mbarrier_wait(shared.k_empty[stage][kRopeReturn], parity);
+      ptx::mbarrier_wait(shared.k_empty[stage][kRopePiece], parity);
       keys.template load<1>(shared.k[stage], kRopePanel, shared.k_full[stage][kRopePiece]);
 #pragma unroll
       for (int turn = 0; turn < 2; ++turn) {
         const int half = stage ^ turn;
-        ptx::mbarrier_wait(shared.k_empty[stage][1 + half], parity);
 #pragma unroll
-        for (int pair = 0; pair < 2; ++pair)
+        for (int pair = 0; pair < 2; ++pair) {
+          const int piece = 1 + 2 * half + pair;
+          ptx::mbarrier_wait(shared.k_empty[stage][piece], parity);
           keys.template load<2>(shared.k[stage], kHalfPanels * half + 2 * pair,
-                                shared.k_full[stage][1 + 2 * half + pair]);
+                                shared.k_full[stage][piece]);
+        }
       }
       keys.advance();
       if (tile == item.tile_begin && asks_queries) {
         ptx::mbarrier_wait(shared.rope_empty, queries++ % 2 ^ 1);
         ptx::mbarrier_arrive_expect(shared.rope_full, query_bytes);
         load_query(shared.p[0], kRopePanel, shared.rope_full);
+      }
+      // Not before the end is near: the second at a meeting waits for the first.
+      if (tile + 1 == item.tile_end && asks_queries) {
+        if (item.meeting >= 0)
+          shared.arrival = ptx::arrive_at(counter_of(params, item, share.lane));
+        ptx::mbarrier_arrive(shared.drawn);
       }
     }
   }
