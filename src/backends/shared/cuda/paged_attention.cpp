@@ -310,9 +310,11 @@ Status PagedBackend::run(const Plan& plan, const LayerCall& call, Stream stream)
         static_cast<std::uint32_t>(std::min(setup_.decode->rows, spec.gqa_group_size())));
     p.heads_per_cta = shape.heads_per_cta;
     p.units = decode::FastDivisor(static_cast<std::uint32_t>(shape.units));
-    p.beside = mine.beside;
+    const decode::Order order = mine.beside      ? decode::Order::beside
+                                : setup_.overlap ? decode::Order::settled
+                                                 : decode::Order::after;
     if (Status s = decode::launch(*setup_.decode, p, setup_.decode_grid, setup_.decode_shared_bytes,
-                                  setup_.overlap, native(stream));
+                                  order, native(stream));
         !s.ok())
       return s;
   }

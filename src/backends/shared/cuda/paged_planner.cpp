@@ -21,6 +21,7 @@ static_assert(sizeof(plan::PrefillTile) == sizeof(sm90::WorkItem));
 // In bytes of keys and values (docs/performance/cuda-decode.md): a chunk that costs more than it
 // balances; the share up to which each CTA gets one piece; the least such piece.
 constexpr std::int64_t kLeastChunkBytes = 256 * 1024;
+constexpr std::int64_t kLeastChunkBesideBytes = 512 * 1024;
 constexpr std::int64_t kEvenShareBytes = 2 * 1024 * 1024;
 constexpr std::int64_t kLeastEvenBytes = 32 * 1024;
 // Places for parts, a CTA: cut lists need up to about a dozen.
@@ -71,8 +72,7 @@ plan::PrefillShape level_shape(const Setup& setup, int workers) {
 }
 
 CutRule cut_rule(const Setup& setup, const Sizes& sizes, bool beside) {
-  // Workers that join when the levels are done find small pieces left.
-  const std::int64_t least = kLeastChunkBytes / (beside ? 2 : 1);
+  const std::int64_t least = beside ? kLeastChunkBesideBytes : kLeastChunkBytes;
   const std::int64_t tile_bytes = static_cast<std::int64_t>(setup.decode->tile) *
                                   (setup.spec.head_dim_qk + setup.spec.head_dim_vo) *
                                   static_cast<std::int64_t>(size_of(setup.spec.kv_dtype));
@@ -232,14 +232,21 @@ int level_sms(const Setup& setup, const BatchView& batch, const plan::Cascade& c
     if (batch.qo_len(i) != 1) return setup.num_sms;
     keys += static_cast<double>(std::max<std::int64_t>(batch.kv_len(i) - cascade.own_begin(i), 0));
   }
-  const double bytes = keys * spec.num_kv_heads * (spec.head_dim_qk + spec.head_dim_vo) *
-                       static_cast<double>(size_of(spec.kv_dtype));
+  const double key_bytes = spec.num_kv_heads * (spec.head_dim_qk + spec.head_dim_vo) *
+                           static_cast<double>(size_of(spec.kv_dtype));
+  const double bytes = keys * key_bytes;
+  double shared = 0.0;
+  for (const plan::SharedLevel& level : cascade.levels)
+    shared += static_cast<double>(level.keys.end - level.keys.begin);
+  const double level_bytes = shared * key_bytes;
   int best = setup.num_sms;
   double least = std::numeric_limits<double>::infinity();
   for (int sms = setup.num_sms; sms > 0; sms -= kSmStep) {
-    const double levels = kLevelSeconds + kTileSeconds * static_cast<double>(plan::level_time(
-                                                             cascade, level_shape(setup, sms)));
-    const double meanwhile = levels * kDecodeRateOfSm * (setup.num_sms - sms);
+    const double tiles =
+        kTileSeconds * static_cast<double>(plan::level_time(cascade, level_shape(setup, sms)));
+    const double levels = kLevelSeconds + std::max(tiles, level_bytes / kDecodeRate);
+    const double meanwhile = std::min(kDecodeRateOfSm * (setup.num_sms - sms) * levels,
+                                      kDecodeRate * levels - level_bytes);
     const double time = levels + std::max(bytes - meanwhile, 0.0) / kDecodeRate;
     if (time >= least) continue;
     least = time;
@@ -253,7 +260,9 @@ void choose_grids(const Setup& setup, const BatchView& batch, const plan::Cascad
                   PagedPlan& plan) {
   plan.cascades = !cascade.levels.empty();
   plan.tiled = plan.cascades && setup.level && plan::levels_are_open(cascade, plan.states.rules);
-  plan.level_grid = plan.tiled && setup.overlap ? level_sms(setup, batch, cascade) : setup.num_sms;
+  plan.level_grid = plan.tiled && setup.overlap && setup.decode->beside != nullptr
+                        ? level_sms(setup, batch, cascade)
+                        : setup.num_sms;
   plan.beside = plan.tiled && plan.level_grid < setup.num_sms;
 }
 

@@ -6,8 +6,12 @@
 
 namespace attune::kernels::paged_decode::sm80 {
 
-template <class Kv, class Policy>
+/// WithBeside: one to run beside levels of shared prefixes, too.
+template <class Kv, class Policy, bool WithBeside = false>
 [[nodiscard]] Instance instance(DType kv_dtype) {
+  const void* beside = nullptr;
+  if constexpr (WithBeside)
+    beside = ptx::kernel_handle(&paged_decode_kernel<Kv, sm80::Beside<Policy>>);
   return {.kv_dtype = kv_dtype,
           .head_dim_qk = Policy::kDimQk,
           .head_dim_vo = Policy::kDimVo,
@@ -18,7 +22,8 @@ template <class Kv, class Policy>
           .ctas_per_sm = Policy::kCtasPerSm,
           .stages = &Policy::stages,
           .shared_bytes = &Policy::shared_bytes,
-          .kernel = ptx::kernel_handle(&paged_decode_kernel<Kv, Policy>)};
+          .kernel = ptx::kernel_handle(&paged_decode_kernel<Kv, Policy>),
+          .beside = beside};
 }
 
 /// Sixteen-bit keys. Tiles hold about 8 KiB a warp; wide heads get fewer warps.
@@ -29,8 +34,8 @@ template <class Kv>
       instance<Kv, Policy<64, 64, 2, 2, 8, 1, 32>>(dtype),
       instance<Kv, Policy<80, 80, 2, 1, 8, 1, 16>>(dtype),
       instance<Kv, Policy<96, 96, 2, 1, 8, 1, 16>>(dtype),
-      instance<Kv, Policy<128, 128, 2, 1, 8, 1, 16>>(dtype),
-      instance<Kv, Policy<128, 128, 2, 2, 8, 1, 16>>(dtype),
+      instance<Kv, Policy<128, 128, 2, 1, 8, 1, 16>, true>(dtype),
+      instance<Kv, Policy<128, 128, 2, 2, 8, 1, 16>, true>(dtype),
       instance<Kv, Policy<192, 128, 2, 1, 4, 1, 16>>(dtype),
       instance<Kv, Policy<192, 192, 2, 1, 4, 1, 16>>(dtype),
       instance<Kv, Policy<256, 256, 2, 1, 4, 1, 16>>(dtype),

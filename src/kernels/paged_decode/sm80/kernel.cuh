@@ -73,18 +73,14 @@ class DecodeKernel {
     std::uint8_t* ring = ring_of(warp_);
     std::uint8_t* queries = queries_ + warp_ * Policy::kQueryBytes;
     ptx::dependency_release();
-    auto first_id = static_cast<int>(blockIdx.x);
-    if (p_.beside) {
+    if constexpr (Policy::kBeside)
       claim_two();
-      first_id = claimed_[0];
-    } else {
+    else
       ptx::dependency_wait();
-    }
     // Read before it is known to exist: the list always has room for two items a CTA.
-    const Item first = read_item(p_, first_id);
-    const ItemQueue queue{
-        .num_items = p_.work->num_items, .all_claimed = p_.beside, .claimed = claimed_};
-    if (first_id >= queue.num_items) return;
+    const Item first = read_item(p_, Policy::kBeside ? claimed_[0] : static_cast<int>(blockIdx.x));
+    const ItemQueue<Policy> queue{.num_items = p_.work->num_items, .claimed = claimed_};
+    if (queue.id(0) >= queue.num_items) return;
 
     RingLoader<Policy> loader(p_, role_, queue, first, ring, queries);
     int taken = 0;  // tiles
@@ -100,24 +96,37 @@ class DecodeKernel {
       read_rule(item, target, rule, slopes);
 
       const int first_tile = item.chunk.tile_begin + role_.slice;
+      Products<Policy> products;
       for (int tile = first_tile; tile < item.chunk.tile_end; tile += role_.num_slices) {
         // The stage of the tile taken last is free.
         loader.fill(taken + Policy::kStages);
-        if (loader.started() == taken + Policy::kStages)
-          ptx::cp_async_wait<Policy::kStages - 1>();
-        else
-          ptx::cp_async_wait<0>();
-        __syncwarp();
+        const int next_stage = stage + 1 == Policy::kStages ? 0 : stage + 1;
+        if (!Policy::kAhead || tile == first_tile) wait_for<0>(loader, taken);
         if (tile == first_tile) {
           state.load_queries(p_.q_element, queries, target.rows);
           __syncwarp();
           loader.allow(n + 1);
         }
-        take_tile<Kv, Policy>(state, ring + stage * Policy::kStageBytes,
-                              tile_range<Policy>(item.chunk.request, tile), rule, slopes);
+        if (!Policy::kAhead || tile == first_tile)
+          multiply_tile(state, ring + stage * Policy::kStageBytes, products);
+        Products<Policy> next;
+        if (Policy::kAhead && tile + role_.num_slices < item.chunk.tile_end) {
+          wait_for<1>(loader, taken);
+          multiply_tile(state, ring + next_stage * Policy::kStageBytes, next);
+        }
+        weigh_tile(state, ring + stage * Policy::kStageBytes, products,
+                   tile_range<Policy>(item.chunk.request, tile), rule, slopes);
+        if constexpr (Policy::kAhead) {
+#pragma unroll
+          for (int b = 0; b < Policy::kTile / 16; ++b)
+#pragma unroll
+            for (int r = 0; r < Policy::kRowTiles; ++r)
+#pragma unroll
+              for (int e = 0; e < 4; ++e) products[b][r][e] = next[b][r][e];
+        }
         __syncwarp();
         ++taken;
-        stage = stage + 1 == Policy::kStages ? 0 : stage + 1;
+        stage = next_stage;
       }
       loader.allow(n + 1);
       state.reduce();
@@ -129,6 +138,16 @@ class DecodeKernel {
   }
 
  private:
+  /// Tile `taken` + Ahead of this warp is in its stage.
+  template <int Ahead>
+  static __device__ void wait_for(const RingLoader<Policy>& loader, int taken) {
+    if (loader.started() == taken + Policy::kStages)
+      ptx::cp_async_wait<Policy::kStages - 1 - Ahead>();
+    else
+      ptx::cp_async_wait<0>();
+    __syncwarp();
+  }
+
   __device__ void claim_two() {
     if (threadIdx.x == 0) {
       claimed_[0] = atomicAdd(p_.claims, 2);
@@ -164,10 +183,10 @@ class DecodeKernel {
   /// Joins the warps of each head. Their outputs pass through the free stage of each one's ring,
   /// while the other stages go on filling. Whether a part was the last of its row to arrive is
   /// asked by one lane of one warp, in turn, and answered one item later: nobody waits for it.
-  __device__ void finish_item(const ItemQueue& queue, int n, const Item& item,
+  __device__ void finish_item(const ItemQueue<Policy>& queue, int n, const Item& item,
                               const WarpState<Kv, Policy>& state, int free_stage, int& arriving) {
     // Asked for now, needed when this item is done.
-    const int given = queue.all_claimed ? 0 : 2 * static_cast<int>(gridDim.x);
+    const int given = Policy::kBeside ? 0 : 2 * static_cast<int>(gridDim.x);
     const bool claims =
         threadIdx.x == 0 && queue.num_items > given && queue.id(n + 1) < queue.num_items;
     int claim = 0;
@@ -209,7 +228,7 @@ class DecodeKernel {
       claimed_[n % 2] = claims ? claim + given : queue.num_items;
       // Each CTA fails once; the last failure leaves the counter at zero for the next run.
       const int failures = static_cast<int>(gridDim.x);
-      if (claims && !queue.all_claimed && claim == queue.num_items - given + failures - 1)
+      if (!Policy::kBeside && claims && claim == queue.num_items - given + failures - 1)
         *p_.claims = 0;
     }
     __syncthreads();
@@ -381,7 +400,7 @@ __global__ void __launch_bounds__(Policy::kThreads, Policy::kCtasPerSm)
     paged_decode_kernel(const __grid_constant__ Params p) {
   if constexpr (Policy::kFits) DecodeKernel<Kv, Policy>(p, ptx::dynamic_shared<128>()).run();
   // Who waits for this kernel waits for the one beside it, too.
-  if (p.beside) ptx::dependency_wait();
+  if constexpr (Policy::kBeside) ptx::dependency_wait();
 }
 
 }  // namespace attune::kernels::paged_decode::sm80

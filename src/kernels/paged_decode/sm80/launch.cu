@@ -60,15 +60,18 @@ const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo, int gqa_g
 
 Result<int> prepare(const Instance& instance, int shared_per_sm) {
   const int bytes = instance.shared_bytes(shared_per_sm);
-  const cudaError_t error =
+  cudaError_t error =
       cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error == cudaSuccess && instance.beside != nullptr)
+    error =
+        cudaFuncSetAttribute(instance.beside, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error == cudaSuccess) return bytes;
   (void)cudaGetLastError();
   return failed(error, instance);
 }
 
 Status launch(const Instance& instance, const Params& params, int grid, int shared_bytes,
-              bool overlap, cudaStream_t stream) {
+              Order order, cudaStream_t stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(grid);
   config.blockDim = static_cast<unsigned>(32 * instance.warps);
@@ -78,9 +81,10 @@ Status launch(const Instance& instance, const Params& params, int grid, int shar
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute;
-  config.numAttrs = overlap ? 1 : 0;
+  config.numAttrs = order == Order::after ? 0 : 1;
   void* arguments[] = {const_cast<Params*>(&params)};
-  const cudaError_t error = cudaLaunchKernelExC(&config, instance.kernel, arguments);
+  const cudaError_t error = cudaLaunchKernelExC(
+      &config, order == Order::beside ? instance.beside : instance.kernel, arguments);
   if (error == cudaSuccess) return {};
   (void)cudaGetLastError();
   return failed(error, instance);

@@ -25,6 +25,14 @@ struct Instance {
   int (*stages)(int shared_per_sm) = nullptr;  ///< of a warp's ring; below two it does not run
   int (*shared_bytes)(int shared_per_sm) = nullptr;
   const void* kernel = nullptr;
+  const void* beside = nullptr;  ///< the same beside the kernel before it; nullptr: not compiled
+};
+
+/// How a launch stands to the kernel before it in the stream.
+enum class Order : unsigned char {
+  after,    ///< begins when that one has ended
+  settled,  ///< the CTAs may settle in while it ends (sm_90 and newer)
+  beside,   ///< runs at the same time (Instance::beside)
 };
 
 /// The kernel for a dtype and head dims on a card: of those made for just these dims the one whose
@@ -37,9 +45,8 @@ struct Instance {
 /// backend.
 [[nodiscard]] Result<int> prepare(const Instance& instance, int shared_per_sm);
 
-/// Nothing waits, nothing is allocated. `grid` is what the plan counted on. `overlap`: the CTAs may
-/// settle in while the kernel before them in the stream ends (sm_90 and newer).
+/// Nothing waits, nothing is allocated. `grid` is what the plan counted on.
 [[nodiscard]] Status launch(const Instance& instance, const Params& params, int grid,
-                            int shared_bytes, bool overlap, cudaStream_t stream);
+                            int shared_bytes, Order order, cudaStream_t stream);
 
 }  // namespace attune::kernels::paged_decode::sm80

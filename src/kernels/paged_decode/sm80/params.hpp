@@ -62,10 +62,6 @@ struct Params {
   std::int32_t heads_per_cta = 1;  ///< power of two; warps share them round robin
   FastDivisor units;               ///< num_kv_heads * row_blocks / heads_per_cta
 
-  /// The kernel before this one in the stream runs at the same time, and its SMs join in when they
-  /// are done: every item is claimed, and `claims` is left for the next kernel to zero.
-  bool beside = false;
-
   float scale_log2 = 0.0f;  ///< sm_scale * q_scale * k_scale * log2(e)
   float v_scale = 1.0f;
   const float* k_scale_per_head = nullptr;  ///< [num_kv_heads], on top of scale_log2 (likewise v)

@@ -8,6 +8,7 @@ namespace attune::kernels::paged_decode::sm80 {
 template <int DimQk, int DimVo, int KvBytes, int RowTiles, int Warps, int CtasPerSm, int Tile,
           bool Padded = false>
 struct Policy {
+  static constexpr bool kBeside = false;
   static constexpr bool kPadded = Padded;
   static constexpr int kDimQk = DimQk;
   static constexpr int kDimVo = DimVo;
@@ -59,6 +60,17 @@ struct Policy {
   static constexpr int kStages = stages(228 * 1024);
 #endif
   static constexpr bool kFits = kStages >= 2;
+  /// The next tile's logits are made before this tile's softmax, which then has products to run
+  /// under: 8-bit keys, whose conversions keep a warp waiting. Takes a stage.
+  static constexpr bool kAhead = KvBytes == 1 && kStages >= 3;
+};
+
+/// Of a kernel that runs at the same time as the one before it in the stream, whose SMs join in
+/// when they are done: every item is claimed, and `claims` is left for the next kernel to zero. A
+/// kernel of its own, because the choice between the two costs half a microsecond.
+template <class P>
+struct Beside : P {
+  static constexpr bool kBeside = true;
 };
 
 }  // namespace attune::kernels::paged_decode::sm80

@@ -57,16 +57,17 @@ __device__ __forceinline__ RowTarget row_target(const Params& p, const Item& ite
   return t;
 }
 
-/// Items this CTA has been given: the first two by its number, later ones by its thread 0, which
-/// writes the id of item n + 2 while item n is being finished.
+/// Items this CTA has been given: the first two by its number, later ones (or, beside another
+/// kernel, all) by its thread 0, which writes the id of item n + 2 while item n is being finished.
+template <class Policy>
 struct ItemQueue {
   int num_items;
-  bool all_claimed;    ///< the first two as well
   const int* claimed;  ///< [2], shared
 
   /// The id of the CTA's n-th item; num_items or more where there is none.
   __device__ int id(int n) const {
-    return n < 2 && !all_claimed ? static_cast<int>(blockIdx.x + n * gridDim.x) : claimed[n % 2];
+    return n < 2 && !Policy::kBeside ? static_cast<int>(blockIdx.x + n * gridDim.x)
+                                     : claimed[n % 2];
   }
 };
 
@@ -93,7 +94,7 @@ __device__ __forceinline__ TileRange tile_range(const attention::DecodeRequest& 
 template <class Policy>
 class RingLoader {
  public:
-  __device__ RingLoader(const Params& p, const WarpRole& role, const ItemQueue& queue,
+  __device__ RingLoader(const Params& p, const WarpRole& role, const ItemQueue<Policy>& queue,
                         const Item& first, std::uint8_t* ring, std::uint8_t* queries)
       : p_(p), role_(role), queue_(queue), ring_(ring), queries_(queries), lane_(threadIdx.x % 32) {
     start(0, first);
@@ -240,7 +241,7 @@ class RingLoader {
 
   const Params& p_;
   WarpRole role_;
-  ItemQueue queue_;
+  ItemQueue<Policy> queue_;
   std::uint8_t* ring_;
   std::uint8_t* queries_;
   int lane_;

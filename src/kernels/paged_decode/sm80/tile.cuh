@@ -124,17 +124,18 @@ __device__ __forceinline__ float bend_logit(float x, const LogitRule& rule, floa
   return x * rule.temperature - slope_log2 * static_cast<float>(distance);
 }
 
-/// Takes one tile into the state.
+/// A warp's products of one tile, before scale and mask.
+template <class Policy>
+using Products = float[Policy::kTile / 16][Policy::kRowTiles][4];
+
+/// s = K Q^T of one tile.
 template <class Kv, class Policy>
-__device__ __forceinline__ void take_tile(WarpState<Kv, Policy>& state, const std::uint8_t* stage,
-                                          const TileRange& range, const LogitRule& rule,
-                                          const float (&slopes)[Policy::kRowTiles][2]) {
+__device__ __forceinline__ void multiply_tile(const WarpState<Kv, Policy>& state,
+                                              const std::uint8_t* stage, Products<Policy>& s) {
   using T = Compute<Kv>;
   constexpr int kBlocks = Policy::kTile / 16;
   constexpr int kRowTiles = Policy::kRowTiles;
   const int lane = threadIdx.x % 32;
-
-  float s[kBlocks][kRowTiles][4];
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b)
 #pragma unroll
@@ -170,7 +171,18 @@ __device__ __forceinline__ void take_tile(WarpState<Kv, Policy>& state, const st
       }
     }
   }
+}
 
+/// Takes one tile, its products made, into the state.
+template <class Kv, class Policy>
+__device__ __forceinline__ void weigh_tile(WarpState<Kv, Policy>& state, const std::uint8_t* stage,
+                                           Products<Policy>& s, const TileRange& range,
+                                           const LogitRule& rule,
+                                           const float (&slopes)[Policy::kRowTiles][2]) {
+  using T = Compute<Kv>;
+  constexpr int kBlocks = Policy::kTile / 16;
+  constexpr int kRowTiles = Policy::kRowTiles;
+  const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b)
 #pragma unroll
