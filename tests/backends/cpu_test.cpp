@@ -501,6 +501,26 @@ TEST(CpuBackend, SameBitsTwiceAndBesideAnyNeighbour) {
   }
 }
 
+/// Up to a vector of rows meet keys and values where they lie if the keys are evenly spaced, else
+/// packed ones: how a request's pages lie must not show in its bits.
+TEST(CpuBackend, KeysInPlaceGiveTheBitsOfPackedOnes) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const AttentionSpec& spec :
+         {mla_spec(16, dtype), mla_spec(5, dtype), dense_spec(24, 2, 66, 64, dtype)}) {
+      Case c{.spec = spec, .requests = {{1, 700}, {1, 64}, {1, 131}}, .page_size = 64};
+      c.form = BatchForm::decode;
+      if (spec.variant == Variant::mla) c.layout = KvLayout::mla_latent;
+      const BackendContext context{.device = cpu_device()};
+      const auto even = Problem(c).solve(&make, context);
+      expect_close(even, Problem(c).solve(&reference::make, {}), tolerance(c.spec));
+      for (const std::int32_t page_size : {16, 4, 1}) {
+        c.page_size = page_size;
+        EXPECT_EQ(even.o_bytes, Problem(c).solve(&make, context).o_bytes) << page_size;
+      }
+    }
+  }
+}
+
 TEST(CpuBackend, HiddenNaNValuesDoNotLeak) {
   // The last tokens' keys and values are NaN: earlier rows must not notice, later ones must.
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -526,6 +546,14 @@ void check_tiles(const Case& c) {
   expect_close(problem.solve(&intel_amx::make_emulated, context), right, tolerance(c.spec));
   if (context.device.isa >= CpuIsa::amx)
     expect_close(problem.solve(&intel_amx::make, context), right, tolerance(c.spec));
+}
+
+/// Logits so far apart that a row's maximum moves within a panel of keys, after weights were
+/// formed.
+TEST(IntelAmxBackend, RisingMaxima) {
+  Case c{.spec = dense_spec(6, 2, 64, 64, DType::bf16), .requests = {{40, 700}, {3, 300}}};
+  c.spec.sm_scale = 2.0f;
+  check_tiles(c);
 }
 
 TEST(IntelAmxBackend, TilesOverAwkwardShapes) {
