@@ -95,7 +95,7 @@ struct PromptLaunch {
     const LinearLists& lists, const LinearParts& parts,
     const kernels::linear::ConvolutionParams& p);
 
-/// Value columns of a block of scan: wide where that leaves enough blocks for the card.
+/// Value columns of a block of scan: wide where narrow blocks would not find an SM each.
 [[nodiscard]] int slice_of(const LinearSetup& setup, std::int64_t num_sequences);
 [[nodiscard]] int padded_value_columns(const AttentionSpec& spec);
 [[nodiscard]] int padded_key_heads(const LinearSetup& setup);

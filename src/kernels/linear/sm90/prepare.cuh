@@ -171,7 +171,7 @@ struct Prepare {
 #pragma unroll
       for (int i = 0; i < kRun + kBefore; ++i) {
         const uint4 raw = *reinterpret_cast<const uint4*>(at);
-        x[i] = {raw.x, raw.y, raw.z, raw.w};
+        x[i] = Eight{{raw.x, raw.y, raw.z, raw.w}};
         at += from.row;
       }
     } else {

@@ -8,7 +8,7 @@
 // once packed to bf16, are in registers what the next product wants as its left operand, and
 // nothing of the chain passes through shared memory or a barrier. Q, K, V, T and P are right
 // operands, read where a producer warpgroup's copies put them, some chunks ahead. Without delta
-// rule the producers also compute P.
+// rule the producers also compute P; with it, and one warpgroup a block, they write O.
 #pragma once
 
 #include <cstdint>

@@ -54,15 +54,6 @@ __device__ __forceinline__ void load_b(std::uint32_t (&b)[4], const Half* tile, 
                           tile + piece_at<Columns>(n0 + l % 8 + 8 * (l / 16), k0 / 8 + l / 8 % 2)));
 }
 
-/// B[k, n] = tile[k, n].
-template <int Columns>
-__device__ __forceinline__ void load_b_trans(std::uint32_t (&b)[4], const Half* tile, int k0,
-                                             int n0) {
-  const int l = lane_id();
-  ptx::ldmatrix_x4_trans(
-      b, ptx::shared_address(tile + piece_at<Columns>(k0 + l % 16, n0 / 8 + l / 16)));
-}
-
 __device__ __forceinline__ void multiply(float (&c)[4], const std::uint32_t (&a)[4],
                                          std::uint32_t b0, std::uint32_t b1) {
   ptx::mma_16x8x16<__nv_bfloat16>(c, a, b0, b1);
@@ -85,10 +76,6 @@ __device__ __forceinline__ Half narrow(float x) {
 }
 
 /// A pair of neighbouring columns (the first even) of a tile.
-template <int Columns>
-__device__ __forceinline__ std::uint32_t pair_at(const Half* tile, int row, int column) {
-  return *reinterpret_cast<const std::uint32_t*>(tile + element_at<Columns>(row, column));
-}
 template <int Columns>
 __device__ __forceinline__ void put_pair(Half* tile, int row, int column, float low, float high) {
   *reinterpret_cast<std::uint32_t*>(tile + element_at<Columns>(row, column)) = pack(low, high);
