@@ -16,6 +16,6 @@ nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv || 
 step "$programs/attune_mla_bench" verify
 step "$programs/attune_cuda_suite" flashmla
 step "$programs/attune_cuda_suite" --match 'mla*' flashinfer fa3
-step "$programs/attune_mla_bench" time
+step "$programs/attune_mla_bench" time tokens sm80
 step "$programs/attune_mla_bench" sweep
 exit $failed
