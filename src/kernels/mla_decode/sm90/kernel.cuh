@@ -56,7 +56,7 @@ __device__ __forceinline__ void take_first(const Params& params, std::int64_t pl
   float other[2] = {0.0f, 0.0f};
   if (meeting) {
     if (threadIdx.x == 0) {
-      ptx::wait_for(counter, 3);
+      ptx::wait_for(counter, kAllArrived);
       *counter = 0;
     }
     ptx::named_barrier_sync(kConsumerBarrier, kConsumers);

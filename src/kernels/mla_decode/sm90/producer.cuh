@@ -113,7 +113,10 @@ class TokenKeys {
   std::int64_t offset_[kOfThread];
 };
 
-/// Where the two blocks of a meeting count their arrivals.
+/// What a meeting's counter holds when both blocks have drawn and the first's rows are there.
+inline constexpr std::int32_t kAllArrived = 3;
+
+/// Where the two blocks of a meeting draw their numbers.
 __device__ __forceinline__ std::int32_t* counter_of(const Params& params,
                                                     const attention::LatentItem& item,
                                                     int lane_of_group) {
