@@ -118,6 +118,8 @@ struct PrefixRow {
 struct MatchOptions {
   std::int64_t max_tokens = INT64_MAX;  ///< the longest useful hit
   bool partial_page = false;            ///< also tokens at the beginning of a page
+  bool count =
+      true;  ///< in the metrics; false: may be asked again, count_lookup() says it was used
 };
 
 struct PrefixMatch {
@@ -192,6 +194,9 @@ class PrefixCache {
   /// The longest usable prefix of `tokens`, held and locked. Time is linear in the hit.
   [[nodiscard]] PrefixMatch match(const CacheNamespace& space, std::span<const std::int32_t> tokens,
                                   const MatchOptions& options = {});
+
+  /// In the metrics: a lookup that was not counted as it was made has been used.
+  void count_lookup(std::int64_t tokens, std::int64_t hit_tokens);
 
   /// The tree becomes one more holder of each page that it takes: those of `rows` (one a pool) that
   /// hold the whole pages of `tokens`. The rows stay the caller's. Time is linear in the row.

@@ -71,6 +71,10 @@ std::int64_t PrefixCache::evictable_pages(std::size_t pool) const {
 
 std::int64_t PrefixCache::held_pages(std::size_t pool) const { return tree_->held_pages(pool); }
 
+void PrefixCache::count_lookup(std::int64_t tokens, std::int64_t hit_tokens) {
+  tree_->count_lookup(tokens, hit_tokens);
+}
+
 PrefixMetrics PrefixCache::metrics() const { return tree_->metrics(); }
 
 Status PrefixCache::check_invariants() const { return tree_->check_invariants(); }

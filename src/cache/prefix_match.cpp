@@ -85,9 +85,21 @@ void PrefixTree::use(Node& node, std::int64_t priority) {
 
 PrefixMatch PrefixTree::match(const CacheNamespace& space, Tokens tokens,
                               const MatchOptions& options) {
-  const auto length = std::clamp<std::int64_t>(options.max_tokens, 0, std::ssize(tokens));
+  PrefixMatch match = find(space, tokens, options);
+  if (options.count) count_lookup(std::ssize(tokens), match.num_tokens + match.partial_tokens);
+  return match;
+}
+
+void PrefixTree::count_lookup(std::int64_t tokens, std::int64_t hit_tokens) {
   ++metrics_.lookups;
-  metrics_.lookup_tokens += std::ssize(tokens);
+  metrics_.lookup_tokens += tokens;
+  if (hit_tokens > 0) ++metrics_.hits;
+  metrics_.hit_tokens += hit_tokens;
+}
+
+PrefixMatch PrefixTree::find(const CacheNamespace& space, Tokens tokens,
+                             const MatchOptions& options) {
+  const auto length = std::clamp<std::int64_t>(options.max_tokens, 0, std::ssize(tokens));
   PrefixMatch match;
   match.rows.resize(num_pools());
   const auto root = roots_.find(space);
@@ -111,8 +123,6 @@ PrefixMatch PrefixTree::match(const CacheNamespace& space, Tokens tokens,
   }
   if (options.partial_page && match.num_tokens == end.matched)
     match_partial(end, wanted.subspan(static_cast<std::size_t>(end.matched)), match);
-  if (match.num_tokens + match.partial_tokens > 0) ++metrics_.hits;
-  metrics_.hit_tokens += match.num_tokens + match.partial_tokens;
   return match;
 }
 

@@ -33,6 +33,7 @@ class PrefixTree {
   using Tokens = std::span<const std::int32_t>;
 
   PrefixMatch match(const CacheNamespace& space, Tokens tokens, const MatchOptions& options);
+  void count_lookup(std::int64_t tokens, std::int64_t hit_tokens);
   Result<PrefixInsertion> insert(const CacheNamespace& space, Tokens tokens,
                                  std::span<const RowView> rows, const InsertOptions& options);
   std::int64_t evict(std::size_t pool, std::int64_t pages);
@@ -50,6 +51,7 @@ class PrefixTree {
   [[nodiscard]] Status check_invariants() const;
 
  private:
+  PrefixMatch find(const CacheNamespace& space, Tokens tokens, const MatchOptions& options);
   /// Where a key's walk ends: `matched` tokens, inside or at the end of `node`.
   struct Walk {
     Node* node;

@@ -40,7 +40,8 @@ void PrefixSharing::match(Request& request) {
   // The newest token is left to compute, and its logits with it.
   const std::int64_t most = std::min({request.num_tokens() - 1, request.first_wanted(),
                                       setup_.batch_invariant ? request.prompt_len - 1 : INT64_MAX});
-  PrefixMatch match = cache_.match(request.options.space, request.tokens, {.max_tokens = most});
+  PrefixMatch match =
+      cache_.match(request.options.space, request.tokens, {.max_tokens = most, .count = false});
   request.prefix.branch = match.known_tokens > match.num_tokens
                               ? match.known_tokens / setup_.granule * setup_.granule
                               : 0;

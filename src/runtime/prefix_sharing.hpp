@@ -42,6 +42,10 @@ class PrefixSharing {
   /// A request without pages gets those of its longest known beginning: `computed` says how long
   /// that is, prefix.state what its recurrent states start from.
   void match(Request& request);
+  /// The request starts from what it matched: a request that waits asks anew, and counts once.
+  void count(const Request& request) {
+    cache_.count_lookup(request.num_tokens(), request.computed);
+  }
 
   /// Offers the keys of the request's first `computed` tokens, which must be in its pages, and its
   /// prefix.state, if any, as the states after exactly those. Pages that turn out to be double are

@@ -147,6 +147,7 @@ void Scheduler::admit(std::int64_t& budget, std::vector<ScheduledRow>& rows) {
     }
     waiting_.pop_front();
     running_.push_back(&request);
+    if (sharing_ != nullptr) sharing_->count(request);
     if (request.num_generated() == 0) {
       request.prefix.cached_tokens = request.computed;
       num_cached_tokens_ += request.computed;

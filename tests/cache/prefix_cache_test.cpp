@@ -350,6 +350,7 @@ TEST_F(PrefixCacheTest, CountsWhatItDid) {
   hit(range(90, 95));
   add(range(0, 8));
   cache_->evict(0, 1);
+  (void)cache_->match({}, range(0, 4), {.count = false});
   const PrefixMetrics m = cache_->metrics();
   EXPECT_EQ(m.lookups, 2);
   EXPECT_EQ(m.hits, 1);

@@ -240,6 +240,20 @@ TEST(PrefixSharing, RequestsThatArriveTogetherComputeTheirBeginningOnce) {
   for (const RequestId id : ids) EXPECT_EQ(answer(engine, id).logits.size() % 21, 0u);
 }
 
+TEST(PrefixSharing, ARequestThatWaitsIsCountedOnce) {
+  const auto session = open({.scheduler = {.chunk_size = 128, .max_batch = 1}});
+  ASSERT_TRUE(session);
+  Engine& engine = session->engine();
+  const Tokens common = prompt(128, 1);
+  for (std::int32_t i = 0; i < 3; ++i) (void)submit(engine, common + prompt(20, 2 + i));
+  run(engine);
+  const PrefixMetrics metrics = engine.prefix_cache()->metrics();
+  EXPECT_EQ(metrics.lookups, 3);
+  EXPECT_EQ(metrics.hits, 2);
+  EXPECT_EQ(metrics.lookup_tokens, 3 * 148);
+  EXPECT_EQ(metrics.hit_tokens, engine.statistics().cached_tokens);
+}
+
 TEST(PrefixSharing, NamespacesAreKeptApart) {
   const auto session = open({});
   ASSERT_TRUE(session);
