@@ -100,13 +100,14 @@ std::int64_t state_tokens(const Setup& setup, const BatchBounds& bounds) {
   return std::min(bounds.max_qo_tokens, kCascadeTokens);
 }
 
-/// In bytes read from memory on the whole card (docs/performance/cascade.md).
-plan::CascadeCosts cascade_costs(const Setup& setup) {
+/// In bytes read from memory on the whole card (docs/performance/cascade.md). `tiled`: levels run
+/// in the Hopper kernel.
+plan::CascadeCosts cascade_costs(const Setup& setup, bool tiled) {
   const AttentionSpec& spec = setup.spec;
   const double dims = spec.head_dim_qk + spec.head_dim_vo;
   const double bytes = dims * static_cast<double>(size_of(spec.kv_dtype));
-  const int block = setup.level ? setup.level->query_tile : setup.prefill->rows;
-  const double product = setup.level ? kTileProductBytes : kProductBytes;
+  const int block = tiled ? setup.level->query_tile : setup.prefill->rows;
+  const double product = tiled ? kTileProductBytes : kProductBytes;
   return {.decode_read = bytes * kReadAgain,
           .decode_row = 0.0,
           .block_read = std::max(bytes, block * dims * product),
@@ -116,7 +117,7 @@ plan::CascadeCosts cascade_costs(const Setup& setup) {
           .block_rows = block,
           .decodes = decodes_possible(setup),
           .units = spec.num_kv_heads,
-          .workers = setup.level ? setup.num_sms : setup.prefill_grid,
+          .workers = tiled ? setup.num_sms : setup.prefill_grid,
           .least_keys = 4 * std::int64_t{setup.prefill->key_tile},
           .any_level = kLevelBytes / spec.num_kv_heads};
 }
@@ -215,9 +216,12 @@ plan::Cascade find_cascade(const Setup& setup, const BatchView& batch, const Siz
   std::vector<attention::KeyRange> visible;
   visible.reserve(rules.size());
   for (const attention::TokenRule& rule : rules) visible.push_back({rule.begin, rule.end});
-  plan::Cascade found =
-      plan::find_levels(batch, visible, cascade_costs(setup), setup.cascade,
-                        kCascadeStates * n.state_tokens * setup.spec.num_qo_heads);
+  const auto find = [&](bool tiled) {
+    return plan::find_levels(batch, visible, cascade_costs(setup, tiled), setup.cascade,
+                             kCascadeStates * n.state_tokens * setup.spec.num_qo_heads);
+  };
+  plan::Cascade found = find(setup.level.has_value());
+  if (setup.level && !plan::levels_are_open(found, rules)) found = find(false);
   // Sizes count on it; only hints of single requests make more.
   if (static_cast<std::int64_t>(found.levels.size()) > batch.batch_size()) return {};
   return found;
