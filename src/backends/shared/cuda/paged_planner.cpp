@@ -299,9 +299,12 @@ Status make_lists(const Setup& setup, const BatchView& batch, bool fresh, PagedP
                                        batch.custom_mask.size(), ": plan for a larger batch"));
 
   plan::Cascade cascade;
-  if (fresh || plan.cascades) cascade = find_cascade(setup, batch, n, plan.states.rules);
+  if (n.state_tokens > 0) cascade = find_cascade(setup, batch, n, plan.states.rules);
   if (fresh)
     choose_grids(setup, batch, cascade, plan);
+  else if (!plan.cascades && !cascade.levels.empty())
+    return invalid_argument(
+        "requests have come to share a prefix that is worth a level: make a new plan");
   else if (plan.tiled && !plan::levels_are_open(cascade, plan.states.rules))
     cascade = {};
 
