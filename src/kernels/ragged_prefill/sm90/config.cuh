@@ -25,7 +25,7 @@ struct Softmax {
 };
 
 /// How keys and values reach shared memory: boxes of the copy engine (ragged rows, or pages of a
-/// multiple of 8 tokens), or 16-byte gathers by the producer warpgroup (any page).
+/// multiple of 8 tokens), or 16-byte gathers (any page).
 enum class KvLoad { boxes, gather };
 
 /// How a finished tile leaves: through the copy engine from the tile's own query rows or from
@@ -62,7 +62,7 @@ struct Config {
   static constexpr int kValueStages = T::kValueStages;
   static constexpr Output kOutput = T::kOutput;
   static constexpr bool kStaged = kOutput == Output::in_queries || kOutput == Output::own_memory;
-  static constexpr KvLoad kLoad = Load;
+  static constexpr bool kGather = Load == KvLoad::gather;
 
   /// P V is two products: all columns but the last 64, and the last 64 together with 8 columns of
   /// ones, which are the row sums.

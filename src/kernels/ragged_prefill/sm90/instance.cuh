@@ -20,7 +20,7 @@ Instance instance_of(std::string_view name, Strategy strategy, Cost cost = estim
           .dtype = std::is_same_v<typename C::Element, __half> ? DType::f16 : DType::bf16,
           .head_dim_qk = C::kHeadDimQk,
           .head_dim_vo = C::kHeadDimVo,
-          .gather = C::kLoad == KvLoad::gather,
+          .gather = C::kGather,
           .states = C::kOutput == Output::states,
           .query_tile = C::kQueryTile,
           .key_tile = C::kKeyTile,

@@ -14,18 +14,18 @@ using F16 = __half;
 
 std::vector<Instance> fa3_gather_instances() {
   return {
-      instance_of<AnyPage<Bf16, 64, 64, Gather64>>("fa3 prefill bf16 64, any page", Strategy::fa3),
-      instance_of<AnyPage<Bf16, 128, 128, Gather128>>("fa3 prefill bf16 128, any page",
-                                                      Strategy::fa3),
-      instance_of<AnyPage<Bf16, 192, 128, Gather192>>("fa3 prefill bf16 192/128, any page",
-                                                      Strategy::fa3),
-      instance_of<AnyPage<Bf16, 256, 256, Gather256>>("fa3 prefill bf16 256, any page",
-                                                      Strategy::fa3),
-      instance_of<AnyPage<F16, 64, 64, Gather64>>("fa3 prefill fp16 64, any page", Strategy::fa3),
-      instance_of<AnyPage<F16, 128, 128, Gather128>>("fa3 prefill fp16 128, any page",
+      instance_of<AnyPage<Bf16, 64, 64, Tiles64>>("fa3 prefill bf16 64, any page", Strategy::fa3),
+      instance_of<AnyPage<Bf16, 128, 128, Tiles128Tall>>("fa3 prefill bf16 128, any page",
+                                                         Strategy::fa3),
+      instance_of<AnyPage<Bf16, 192, 128, Tiles192>>("fa3 prefill bf16 192/128, any page",
                                                      Strategy::fa3),
-      instance_of<AnyPage<F16, 256, 256, Gather256>>("fa3 prefill fp16 256, any page",
+      instance_of<AnyPage<Bf16, 256, 256, Tiles256>>("fa3 prefill bf16 256, any page",
                                                      Strategy::fa3),
+      instance_of<AnyPage<F16, 64, 64, Tiles64>>("fa3 prefill fp16 64, any page", Strategy::fa3),
+      instance_of<AnyPage<F16, 128, 128, Tiles128Tall>>("fa3 prefill fp16 128, any page",
+                                                        Strategy::fa3),
+      instance_of<AnyPage<F16, 256, 256, Tiles256>>("fa3 prefill fp16 256, any page",
+                                                    Strategy::fa3),
   };
 }
 

@@ -15,15 +15,16 @@ using F16 = __half;
 std::vector<Instance> fa4_instances() {
   return {
       instance_of<Fa4<Bf16, 64, 64, Tiles64>>("fa4 prefill bf16 64", Strategy::fa4),
-      instance_of<Fa4<Bf16, 128, 128, Tiles128>>("fa4 prefill bf16 128", Strategy::fa4, kCost128),
+      instance_of<Fa4<Bf16, 128, 128, Tiles128>>("fa4 prefill bf16 128", Strategy::fa4,
+                                                 kFa4Cost128),
       instance_of<Fa4<Bf16, 128, 128, Tiles128Tall>>("fa4 prefill bf16 128, 192 rows",
-                                                     Strategy::fa4, kCost128Tall),
+                                                     Strategy::fa4, kFa4Cost128Tall),
       instance_of<Fa4<Bf16, 192, 128, Tiles192>>("fa4 prefill bf16 192/128", Strategy::fa4),
       instance_of<Fa4<Bf16, 256, 256, Tiles256>>("fa4 prefill bf16 256", Strategy::fa4),
       instance_of<Fa4<F16, 64, 64, Tiles64>>("fa4 prefill fp16 64", Strategy::fa4),
-      instance_of<Fa4<F16, 128, 128, Tiles128>>("fa4 prefill fp16 128", Strategy::fa4, kCost128),
+      instance_of<Fa4<F16, 128, 128, Tiles128>>("fa4 prefill fp16 128", Strategy::fa4, kFa4Cost128),
       instance_of<Fa4<F16, 128, 128, Tiles128Tall>>("fa4 prefill fp16 128, 192 rows", Strategy::fa4,
-                                                    kCost128Tall),
+                                                    kFa4Cost128Tall),
       instance_of<Fa4<F16, 256, 256, Tiles256>>("fa4 prefill fp16 256", Strategy::fa4),
   };
 }

@@ -1,7 +1,7 @@
-// The Hopper prefill kernel: warp roles and their order. One producer warp (or, to gather, a
-// warpgroup) feeds rings of key and value tiles; consumer warpgroups of 64 query rows each work
-// through one stream of tiles that does not pause between work items: while a finished item's
-// output is divided and written, the next item's first product already runs.
+// The Hopper prefill kernel: warp roles and their order. One warp takes work and brings queries,
+// one feeds a ring of key tiles, one a ring of value tiles; consumer warpgroups of 64 query rows
+// each work through one stream of tiles that does not pause between work items: while a finished
+// item's output is divided and written, the next item's first product already runs.
 //
 //   consumer, item of tiles n-1 … 0:      tensor cores           warpgroup's own pipes
 //     turn j:   issue Q K_{j-1}, P_j V_j   [QK_{j-1}][P_j V_j]   softmax of j-1 under P_j V_j
@@ -18,9 +18,7 @@
 namespace attune::kernels::ragged_prefill::sm90 {
 
 /// Which work items a block takes: from a shared counter, so that a block that is done early takes
-/// more; or, where four warps must agree without talking, dealt out there and back again
-/// (0 1 2 2 1 0 …), which evens out a falling list.
-template <KvLoad Load>
+/// more.
 class ItemSource {
  public:
   __device__ explicit ItemSource(WorkList& list) : list_(list), count_(list.num_items) {}
@@ -29,21 +27,19 @@ class ItemSource {
 
   /// Asks for the next item's number; claim and take alternate. All lanes.
   __device__ void claim() {
-    if (Load == KvLoad::boxes && threadIdx.x % 32 == 0)
-      claimed_ = gridDim.x + atomicAdd(&list_.next, 1u);
+    if (threadIdx.x % 32 == 0) claimed_ = gridDim.x + atomicAdd(&list_.next, 1u);
   }
 
   /// The number asked for; count() and beyond when there is no more.
   __device__ std::uint32_t take() {
-    const std::uint32_t round = round_++;
-    if constexpr (Load == KvLoad::gather)
-      return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
-    return round == 0 ? blockIdx.x : __shfl_sync(0xffffffffu, claimed_, 0);
+    const bool first = first_;
+    first_ = false;
+    return first ? blockIdx.x : __shfl_sync(0xffffffffu, claimed_, 0);
   }
 
   /// Once, after the end of the list was taken: the last block leaves the counters at 0.
   __device__ void finish() {
-    if (Load == KvLoad::gather || threadIdx.x % 32 != 0) return;
+    if (threadIdx.x % 32 != 0) return;
     if (atomicAdd(&list_.finished, 1u) == gridDim.x - 1) {
       list_.next = 0;
       list_.finished = 0;
@@ -53,20 +49,32 @@ class ItemSource {
  private:
   WorkList& list_;
   std::uint32_t count_;
-  std::uint32_t round_ = 0;
   std::uint32_t claimed_ = 0;
+  bool first_ = true;
 };
 
-/// One operand's key tiles into its ring, by boxes of the copy engine; one warp. Keys and values
-/// have a warp each, so that a full ring of one never holds up the other.
-template <class C, int HeadDim, int Stages>
-class BoxLoader {
- public:
-  using Tile = typename C::Element[C::kKeyTile * HeadDim];
+/// Keys or values in memory; strides count elements.
+struct Cache {
+  const void* data;
+  std::int64_t page_stride;
+  std::int64_t token_stride;
+  std::int64_t head_stride;
+};
 
-  __device__ BoxLoader(Tile (&tiles)[Stages], ptx::Mbarrier (&full)[Stages],
-                       ptx::Mbarrier (&empty)[Stages], const CUtensorMap& map, const Params& params)
-      : tiles_(tiles), full_(full), empty_(empty), map_(map), params_(params) {}
+/// One operand's key tiles into its ring; one warp. Keys and values have a warp each, so that a
+/// full ring of one never holds up the other. Ragged rows and pages of a multiple of 8 tokens come
+/// as boxes of the copy engine, other pages by 16-byte copies. Rows behind the last key's box stay
+/// as they are.
+template <class C, int HeadDim, int Stages>
+class TileLoader {
+ public:
+  using Element = typename C::Element;
+  using Tile = Element[C::kKeyTile * HeadDim];
+
+  __device__ TileLoader(Tile (&tiles)[Stages], ptx::Mbarrier (&full)[Stages],
+                        ptx::Mbarrier (&empty)[Stages], const CUtensorMap& map, const Cache& cache,
+                        const Params& params)
+      : tiles_(tiles), full_(full), empty_(empty), map_(map), cache_(cache), params_(params) {}
 
   __device__ void load_all(SharedOf<C>& shared) {
     for (Ring<kItemStages> at;; at.advance()) {
@@ -74,14 +82,21 @@ class BoxLoader {
       const WorkItem item = shared.item[at.stage];
       if (item.tile_end == 0) return;
       const int head = item.head / params_.group;
+      Slots slots;
+      if constexpr (C::kGather) slots = find_slots(item, item.tile_end - 1);
 #pragma unroll 1
       for (int tile = item.tile_end - 1; tile >= item.tile_begin; --tile) {
         const int key = tile * C::kKeyTile;
         const int valid = max(0, min(C::kKeyTile, item.kv_len - key));
-        if (params_.kv_indices == nullptr)
+        if constexpr (C::kGather) {
+          const Slots now = slots;
+          if (tile > item.tile_begin) slots = find_slots(item, tile - 1);
+          gather(now, head, valid);
+        } else if (params_.kv_indices == nullptr) {
           load_rows(item.kv_start + key, head, valid > 0);
-        else
+        } else {
           load_pages(item.kv_start, key, head, valid);
+        }
         __syncwarp();
         ring_.advance();
       }
@@ -90,6 +105,7 @@ class BoxLoader {
 
  private:
   static constexpr int kPanels = HeadDim / 64;
+  static constexpr int kSlices = (C::kKeyTile + 31) / 32;
 
   __device__ void wait() { ptx::mbarrier_wait(empty_[ring_.stage], ring_.parity); }
 
@@ -123,89 +139,57 @@ class BoxLoader {
     if (mine) load_panels(row, first_key + row - entry * params_.page_size, head, page);
   }
 
+  /// Where this lane's rows of a tile lie, one of each 32: page, and token within it.
+  struct Slots {
+    int page[kSlices];
+    int token[kSlices];
+  };
+  /// A tile ahead: page ids come from far.
+  __device__ Slots find_slots(const WorkItem& item, int tile) {
+    Slots slots;
+#pragma unroll
+    for (int slice = 0; slice < kSlices; ++slice) {
+      const int key = tile * C::kKeyTile + 32 * slice + static_cast<int>(threadIdx.x % 32);
+      const int entry = params_.page_size == 1 ? key : key / params_.page_size;
+      slots.token[slice] = key - entry * params_.page_size;
+      slots.page[slice] = key < item.kv_len ? params_.kv_indices[item.kv_start + entry] : 0;
+    }
+    return slots;
+  }
+
+  /// Eight lanes a row: the lane that knows where it lies tells them. All lanes arrive, when their
+  /// copies have; nobody waits for them here.
+  __device__ void gather(const Slots& slots, int head, int valid) {
+    wait();
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int chunk = lane % 8;
+    const auto* base =
+        static_cast<const Element*>(cache_.data) + head * cache_.head_stride + 8 * chunk;
+#pragma unroll
+    for (int slice = 0; slice < kSlices; ++slice) {
+      const std::int64_t offset =
+          slots.page[slice] * cache_.page_stride + slots.token[slice] * cache_.token_stride;
+#pragma unroll
+      for (int i = 0; i < 32 && 32 * slice + i < C::kKeyTile; i += 4) {
+        const Element* from = base + __shfl_sync(0xffffffffu, offset, i + lane / 8);
+        const int row = 32 * slice + i + lane / 8;
+        auto* to = tiles_[ring_.stage] + row * 64 + 8 * (chunk ^ (row % 8));
+        if (row >= valid) continue;
+#pragma unroll
+        for (int panel = 0; panel < kPanels; ++panel)
+          ptx::cp_async_16(to + panel * C::kKeyTile * 64, from + 64 * panel);
+      }
+    }
+    ptx::cp_async_mbarrier_arrive(full_[ring_.stage]);
+  }
+
   Tile (&tiles_)[Stages];
   ptx::Mbarrier (&full_)[Stages];
   ptx::Mbarrier (&empty_)[Stages];
   const CUtensorMap& map_;
+  const Cache cache_;
   const Params& params_;
   Ring<Stages> ring_{0, 1};
-};
-
-/// The producer's side of the rings by 16-byte gathers, for pages of any size; one warpgroup. A
-/// tile is announced when the next one's copies are on their way. Rows behind the last key are
-/// zero-filled.
-template <class C>
-class GatherLoader {
- public:
-  __device__ GatherLoader(SharedOf<C>& shared, const Params& params)
-      : shared_(shared), params_(params) {}
-
-  __device__ void load_k(const WorkItem& item, int tile) {
-    ptx::mbarrier_wait(shared_.k_empty[k_.stage], k_.parity);
-    gather<C::kHeadDimQk / 64>(shared_.k[k_.stage], params_.k, params_.k_page_stride,
-                               params_.k_token_stride, params_.k_head_stride, item, tile);
-    announce(&shared_.k_full[k_.stage]);
-    k_.advance();
-  }
-  __device__ void load_v(const WorkItem& item, int tile) {
-    ptx::mbarrier_wait(shared_.v_empty[v_.stage], v_.parity);
-    gather<C::kHeadDimVo / 64>(shared_.v[v_.stage], params_.v, params_.v_page_stride,
-                               params_.v_token_stride, params_.v_head_stride, item, tile);
-    announce(&shared_.v_full[v_.stage]);
-    v_.advance();
-  }
-  __device__ void flush() {
-    if (pending_ == nullptr) return;
-    ptx::cp_async_wait<0>();
-    ptx::fence_proxy_async();
-    ptx::mbarrier_arrive(*pending_);
-    pending_ = nullptr;
-  }
-
- private:
-  template <int Panels>
-  __device__ void gather(typename C::Element* to, const void* from, std::int64_t page_stride,
-                         std::int64_t token_stride, std::int64_t head_stride, const WorkItem& item,
-                         int tile) {
-    const int thread = static_cast<int>(threadIdx.x % 128);
-    const int chunk = thread % 8;
-    const auto* base = static_cast<const typename C::Element*>(from) +
-                       item.head / params_.group * head_stride + 8 * chunk;
-#pragma unroll 4
-    for (int row = thread / 8; row < C::kKeyTile; row += 16) {
-      const int key = tile * C::kKeyTile + row;
-      const bool valid = key < item.kv_len;
-      std::int64_t offset = 0;
-      if (valid) {
-        const int entry = key / params_.page_size;
-        const std::int64_t page = params_.kv_indices == nullptr
-                                      ? item.kv_start + entry
-                                      : params_.kv_indices[item.kv_start + entry];
-        offset = page * page_stride + (key - entry * params_.page_size) * token_stride;
-      }
-#pragma unroll
-      for (int panel = 0; panel < Panels; ++panel) {
-        auto* place = to + (panel * C::kKeyTile + row) * 64 + 8 * (chunk ^ (row % 8));
-        ptx::cp_async_16(place, base + offset + 64 * panel, valid);
-      }
-    }
-  }
-
-  __device__ void announce(ptx::Mbarrier* next) {
-    ptx::cp_async_commit();
-    if (pending_ != nullptr) {
-      ptx::cp_async_wait<1>();
-      ptx::fence_proxy_async();
-      ptx::mbarrier_arrive(*pending_);
-    }
-    pending_ = next;
-  }
-
-  SharedOf<C>& shared_;
-  const Params& params_;
-  ptx::Mbarrier* pending_ = nullptr;
-  Ring<C::kKeyStages> k_{0, 1};
-  Ring<C::kValueStages> v_{0, 1};
 };
 
 /// Where the next item and its queries go; one warp.
@@ -255,7 +239,7 @@ class QueryLoader {
 /// queries, as far ahead as there is room.
 template <class C>
 __device__ void hand_out(SharedOf<C>& shared, const Params& params, const CUtensorMap& q_map) {
-  ItemSource<C::kLoad> source(*params.list);
+  ItemSource source(*params.list);
   QueryLoader<C> queries(shared, q_map);
   WorkItem item;
   do {
@@ -269,41 +253,6 @@ __device__ void hand_out(SharedOf<C>& shared, const Params& params, const CUtens
     queries.load(item);
   } while (item.tile_end != 0);
   source.finish();
-}
-
-/// All loading by one warpgroup that gathers. A key tile is asked for before the value tile of the
-/// one before it, as the consumers need them; between items the next item's first keys and queries
-/// likewise come early.
-template <class C>
-__device__ void gather_all(SharedOf<C>& shared, const Params& params, const CUtensorMap& q_map) {
-  ItemSource<C::kLoad> source(*params.list);
-  GatherLoader<C> loader(shared, params);
-  QueryLoader<C> queries(shared, q_map);
-  const auto load_queries = [&](const WorkItem& item) {
-    if (threadIdx.x % 128 >= 32) return;
-    queries.publish(item);
-    queries.load(item);
-  };
-  WorkItem item;
-  WorkItem before;
-  bool any = false;
-  for (std::uint32_t next = source.take(); next < source.count(); next = source.take()) {
-    item = params.items[next];
-    loader.load_k(item, item.tile_end - 1);
-    if (any) loader.load_v(before, before.tile_begin);
-    loader.flush();
-    load_queries(item);
-#pragma unroll 1
-    for (int tile = item.tile_end - 2; tile >= item.tile_begin; --tile) {
-      loader.load_k(item, tile);
-      loader.load_v(item, tile + 1);
-    }
-    before = item;
-    any = true;
-  }
-  if (any) loader.load_v(before, before.tile_begin);
-  loader.flush();
-  load_queries(WorkItem{});
 }
 
 /// One arrival a warp.
@@ -416,6 +365,14 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
   Ring<C::kValueStages> v;
   Writer<C> writer(shared, params, o_map, warpgroup);
 
+  // The copies of a gather are ordinary writes, which products do not see by themselves.
+  const auto landed = [&] {
+    if constexpr (C::kGather) ptx::fence_proxy_async();
+  };
+  const auto wait_for_keys = [&](bool here) {
+    if (!here) ptx::mbarrier_wait(shared.k_full[k.stage], k.parity);
+    landed();
+  };
   const auto start_qk = [&](float(&s)[C::kKeyTile / 2]) {
     issue_qk<C>(s, q_tile + q.stage * kQStep, k_tile + k.stage * kKStep);
     ptx::wgmma_commit();
@@ -423,7 +380,8 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
   const auto wait_for_values = [&](bool first, const WorkItem& item) {
     ptx::mbarrier_wait(shared.v_full[v.stage], v.parity);
     const int end = item.tile_end * C::kKeyTile;
-    if (C::kLoad == KvLoad::boxes && first && end > item.kv_len) {
+    landed();
+    if (first && end > item.kv_len) {
       const int valid = max(0, item.kv_len - (end - C::kKeyTile));
       clear_tail<C>(shared.v[v.stage], valid, warpgroup);
     }
@@ -439,7 +397,7 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
   WorkItem item = shared.item[0];
   if (item.tile_end != 0) {
     float s[C::kKeyTile / 2];
-    ptx::mbarrier_wait(shared.k_full[0], 0);
+    wait_for_keys(false);
     ptx::wgmma_fence();
     start_qk(s);
     ptx::wgmma_wait<0>();
@@ -477,7 +435,7 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
     while (tile > item.tile_begin) {
       --tile;
       float s[C::kKeyTile / 2];
-      if (!keys_ready) ptx::mbarrier_wait(shared.k_full[k.stage], k.parity);
+      wait_for_keys(keys_ready);
       wait_for_values(!accumulate, item);
       turn_wait();
       ptx::wgmma_fence();
@@ -520,7 +478,7 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
     float s[C::kKeyTile / 2];
     // Behind the last item the product runs on old bytes, unused: a branch around it would make the
     // assembler lose track of which products are under way (C7514).
-    if (next.tile_end != 0) ptx::mbarrier_wait(shared.k_full[k.stage], k.parity);
+    if (next.tile_end != 0) wait_for_keys(false);
     start_qk(s);
     turn_pass();
     ptx::wgmma_wait<1>();
@@ -547,13 +505,13 @@ __global__ void __launch_bounds__(C::kThreads, 1)
             const __grid_constant__ Params params) {
   SharedOf<C>& shared = *reinterpret_cast<SharedOf<C>*>(ptx::dynamic_shared<1024>());
   if constexpr (C::kOutput == Output::states) ptx::dependency_release();
-  constexpr bool kGather = C::kLoad == KvLoad::gather;
   // Through a shuffle, so that the compiler knows it as one value a warp and does not compute it
   // anew.
   const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0);
 
   if (threadIdx.x == 0) {
     constexpr int kConsumerWarps = 4 * C::kWarpgroups;
+    constexpr int kLoaderArrivals = C::kGather ? 32 : 1;
     constexpr bool kByWriter = C::kOutput == Output::in_queries;
     for (int i = 0; i < C::kQueryStages; ++i) {
       ptx::mbarrier_init(shared.q_full[i], 1);
@@ -561,11 +519,11 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     }
     for (int i = 0; i < kItemStages; ++i) ptx::mbarrier_init(shared.item_full[i], 1);
     for (int i = 0; i < C::kKeyStages; ++i) {
-      ptx::mbarrier_init(shared.k_full[i], kGather ? 128 : 1);
+      ptx::mbarrier_init(shared.k_full[i], kLoaderArrivals);
       ptx::mbarrier_init(shared.k_empty[i], kConsumerWarps);
     }
     for (int i = 0; i < C::kValueStages; ++i) {
-      ptx::mbarrier_init(shared.v_full[i], kGather ? 128 : 1);
+      ptx::mbarrier_init(shared.v_full[i], kLoaderArrivals);
       ptx::mbarrier_init(shared.v_empty[i], kConsumerWarps);
     }
     ptx::mbarrier_init_fence();
@@ -581,15 +539,16 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if (warpgroup == 0) {
     ptx::registers_give<C::kProducerRegisters>();
     const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
-    if constexpr (kGather) {
-      gather_all<C>(shared, params, q_map);
-    } else if (warp == 0) {
-      BoxLoader<C, C::kHeadDimQk, C::kKeyStages>(shared.k, shared.k_full, shared.k_empty, k_map,
-                                                 params)
+    if (warp == 0) {
+      const Cache keys{params.k, params.k_page_stride, params.k_token_stride, params.k_head_stride};
+      TileLoader<C, C::kHeadDimQk, C::kKeyStages>(shared.k, shared.k_full, shared.k_empty, k_map,
+                                                  keys, params)
           .load_all(shared);
     } else if (warp == 1) {
-      BoxLoader<C, C::kHeadDimVo, C::kValueStages>(shared.v, shared.v_full, shared.v_empty, v_map,
-                                                   params)
+      const Cache values{params.v, params.v_page_stride, params.v_token_stride,
+                         params.v_head_stride};
+      TileLoader<C, C::kHeadDimVo, C::kValueStages>(shared.v, shared.v_full, shared.v_empty, v_map,
+                                                    values, params)
           .load_all(shared);
     } else if (warp == 2) {
       hand_out<C>(shared, params, q_map);

@@ -70,7 +70,7 @@ struct Operands {
                             const Operands& operands, const Params& params, cudaStream_t stream);
 
 /// Keys one TMA box brings: the most that divide both the page and a key tile.
-/// 0: no boxes for this page size.
+/// 0: none for this page size.
 [[nodiscard]] int box_rows(const Instance& instance, std::int64_t tokens_per_page, bool ragged);
 
 }  // namespace attune::kernels::ragged_prefill::sm90

@@ -46,7 +46,7 @@ struct Params {
   const std::int32_t* kv_indices = nullptr;  ///< page ids; nullptr = ragged
   std::int32_t page_size = 1;
   std::int32_t box_rows = 0;  ///< keys one TMA box brings; divides the page size
-  const void* k = nullptr;    ///< the gather variant's addresses
+  const void* k = nullptr;    ///< for the gather
   const void* v = nullptr;
   std::int64_t k_page_stride = 0;
   std::int64_t k_token_stride = 0;

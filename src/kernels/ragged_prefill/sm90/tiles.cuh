@@ -12,18 +12,14 @@ using Tiles64 = Tiles<128, 3, 2, 4, 4>;
 using Tiles128 = Tiles<128, 2, 2, 3, 2>;
 /// A third fewer reads of K and V, but 192 rows of one head fit short sequences badly.
 using Tiles128Tall = Tiles<80, 3, 2, 3, 3>;
-inline constexpr Cost kCost128{.tile = 2450, .key_tile = 2560};
-inline constexpr Cost kCost128Tall{.tile = 2830, .key_tile = 2190};
+inline constexpr Cost kFa3Cost128{.tile = 2450, .key_tile = 2690};
+inline constexpr Cost kFa3Cost128Tall{.tile = 2840, .key_tile = 2440};
+inline constexpr Cost kFa4Cost128{.tile = 2450, .key_tile = 2560};
+inline constexpr Cost kFa4Cost128Tall{.tile = 2830, .key_tile = 2190};
 using Tiles192 = Tiles<80, 3, 1, 2, 2, Output::own_memory>;
 using Tiles256 = Tiles<80, 2, 1, 2, 2, Output::registers>;
 
 /// Levels of shared prefixes: rows of one KV head, many keys.
 using Levels128 = Tiles<128, 2, 1, 3, 2, Output::states>;
-
-// Gathers need the registers of a whole producer warpgroup: two consumers.
-using Gather64 = Tiles<128, 2, 2, 3, 3>;
-using Gather128 = Tiles<128, 2, 2, 2, 2>;
-using Gather192 = Tiles<96, 2, 1, 2, 2, Output::registers>;
-using Gather256 = Tiles<64, 2, 1, 2, 2, Output::registers>;
 
 }  // namespace attune::kernels::ragged_prefill::sm90
