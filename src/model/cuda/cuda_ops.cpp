@@ -13,6 +13,7 @@
 #include "device/cuda/status.hpp"
 #include "kernels/ops/cuda/rows.hpp"
 #include "model/cuda/cuda_products.hpp"
+#include "model/cuda/cuda_weights.hpp"
 
 namespace attune::model::cuda {
 namespace {
@@ -20,7 +21,6 @@ namespace {
 namespace ops = kernels::ops::cuda;
 using device::cuda::Memory;
 using device::cuda::MemoryKind;
-using kernels::ops::RowActivation;
 
 ops::Rows rows_of(const TensorView& v) {
   require(v.rank == 2 || v.rank == 3, "activations are [tokens, width] or [tokens, heads, dim]");
@@ -34,160 +34,6 @@ ops::Rows rows_of(const TensorView& v) {
           .token_stride = v.stride[0],
           .head_stride = v.rank == 3 ? v.stride[1] : 0};
 }
-
-RowActivation row_activation(Activation kind) {
-  switch (kind) {
-    case Activation::silu: return RowActivation::silu;
-    case Activation::gelu: return RowActivation::gelu;
-    case Activation::gelu_tanh: return RowActivation::gelu_tanh;
-    case Activation::relu: return RowActivation::relu;
-    case Activation::relu2: return RowActivation::relu2;
-    case Activation::swiglu_oai: return RowActivation::swiglu_oai;
-    case Activation::situ: break;
-  }
-  require(false, "this activation has no kernel; the loader refuses such a model");
-  return RowActivation::silu;
-}
-
-ops::Gated gated_of(const ActivationParams& p) {
-  return {.kind = row_activation(p.kind),
-          .interleaved = p.interleaved,
-          .limit = p.limit,
-          .alpha = p.alpha};
-}
-
-/// `parts` stacked, in the device's dtype, and their biases (zeros for a matrix without one).
-struct Stacked {
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-  std::vector<std::byte> numbers;
-  std::vector<float> bias;  ///< empty: no matrix has one
-};
-
-Result<Stacked> stack(std::span<const LinearParts> all, DType dtype) {
-  Stacked s;
-  bool any_bias = false;
-  for (const LinearParts& parts : all) {
-    for (const WeightView& w : parts.weights) {
-      if (s.columns != 0 && w.columns() != s.columns)
-        return invalid_argument(
-            base::join("stacked matrices have ", s.columns, " and ", w.columns(), " columns"));
-      s.columns = w.columns();
-      s.rows += w.rows();
-    }
-    for (const WeightView& b : parts.biases) any_bias = any_bias || b.defined();
-  }
-  s.numbers.resize(static_cast<std::size_t>(s.rows * s.columns) * size_of(dtype));
-  if (any_bias) s.bias.resize(static_cast<std::size_t>(s.rows));
-  std::size_t at = 0;
-  std::size_t row = 0;
-  for (const LinearParts& parts : all) {
-    for (std::size_t i = 0; i < parts.weights.size(); ++i) {
-      const WeightView& w = parts.weights[i];
-      const auto n = static_cast<std::size_t>(w.num_elements());
-      std::byte* out = s.numbers.data() + at * size_of(dtype);
-      if (dtype == DType::bf16) {
-        read_bf16(w, {reinterpret_cast<std::uint16_t*>(out), n});
-      } else {
-        read_f32(w, {reinterpret_cast<float*>(out), n});
-      }
-      if (i < parts.biases.size() && parts.biases[i].defined())
-        read_f32(parts.biases[i], {s.bias.data() + row, static_cast<std::size_t>(w.rows())});
-      at += n;
-      row += static_cast<std::size_t>(w.rows());
-    }
-  }
-  return s;
-}
-
-Result<Memory> to_device(const void* data, std::size_t bytes) {
-  Result<Memory> memory = Memory::allocate(MemoryKind::device, bytes);
-  if (!memory.ok() || bytes == 0) return memory;
-  if (Status s = device::cuda::status_of(
-          cudaMemcpy(memory->data(), data, bytes, cudaMemcpyHostToDevice), "uploading weights");
-      !s.ok())
-    return s;
-  return memory;
-}
-
-class CudaLinear final : public Linear {
- public:
-  static Result<std::unique_ptr<CudaLinear>> make(std::span<const LinearParts> parts, DType dtype) {
-    Result<Stacked> s = stack(parts, dtype);
-    if (!s.ok()) return s.status();
-    Result<Memory> numbers = to_device(s->numbers.data(), s->numbers.size());
-    if (!numbers.ok()) return numbers.status();
-    Result<Memory> bias = to_device(s->bias.data(), s->bias.size() * sizeof(float));
-    if (!bias.ok()) return bias.status();
-    auto made = std::make_unique<CudaLinear>();
-    made->rows_ = s->rows;
-    made->columns_ = s->columns;
-    made->numbers_ = std::move(*numbers);
-    made->bias_ = std::move(*bias);
-    return made;
-  }
-
-  [[nodiscard]] std::int64_t rows() const override { return rows_; }
-  [[nodiscard]] std::int64_t columns() const override { return columns_; }
-  [[nodiscard]] void* numbers() const { return numbers_.data(); }
-  /// [rows] fp32, or nullptr.
-  [[nodiscard]] const float* bias() const { return static_cast<const float*>(bias_.data()); }
-
- private:
-  std::int64_t rows_ = 0;
-  std::int64_t columns_ = 0;
-  Memory numbers_;
-  Memory bias_;
-};
-
-class CudaHeadLinears final : public HeadLinears {
- public:
-  CudaHeadLinears(std::unique_ptr<CudaLinear> stack, std::int64_t num_heads)
-      : stack_(std::move(stack)), num_heads_(num_heads) {}
-  [[nodiscard]] std::int64_t num_heads() const { return num_heads_; }
-  [[nodiscard]] std::int64_t rows() const { return stack_->rows() / num_heads_; }  ///< of a head
-  [[nodiscard]] std::int64_t columns() const { return stack_->columns(); }
-  [[nodiscard]] void* numbers() const { return stack_->numbers(); }
-
- private:
-  std::unique_ptr<CudaLinear> stack_;
-  std::int64_t num_heads_;
-};
-
-class CudaExperts final : public Experts {
- public:
-  static Result<std::unique_ptr<CudaExperts>> make(const ExpertParts& parts, DType dtype) {
-    auto made = std::make_unique<CudaExperts>();
-    Result<std::unique_ptr<CudaLinear>> gate_up = CudaLinear::make(parts.gate_up, dtype);
-    if (!gate_up.ok()) return gate_up.status();
-    Result<std::unique_ptr<CudaLinear>> down = CudaLinear::make(parts.down, dtype);
-    if (!down.ok()) return down.status();
-    made->gate_up_ = std::move(*gate_up);
-    made->down_ = std::move(*down);
-    const auto n = static_cast<std::int64_t>(parts.gate_up.size());
-    made->weights_ = {.dtype = dtype,
-                      .num_experts = static_cast<int>(n),
-                      .hidden = made->gate_up_->columns(),
-                      .intermediate = made->down_->columns(),
-                      .gate_up = made->gate_up_->numbers(),
-                      .gate_up_bias = made->gate_up_->bias(),
-                      .down = made->down_->numbers(),
-                      .down_bias = made->down_->bias(),
-                      .activation = gated_of(parts.activation)};
-    require(made->gate_up_->rows() == n * 2 * made->weights_.intermediate &&
-                made->down_->rows() == n * made->weights_.hidden,
-            "every expert has one shape");
-    return made;
-  }
-
-  [[nodiscard]] int num_experts() const override { return weights_.num_experts; }
-  [[nodiscard]] const ops::ExpertWeights& weights() const { return weights_; }
-
- private:
-  std::unique_ptr<CudaLinear> gate_up_;
-  std::unique_ptr<CudaLinear> down_;
-  ops::ExpertWeights weights_;
-};
 
 class CudaRecording final : public Recording {
  public:
