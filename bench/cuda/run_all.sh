@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What a session with a card begins or ends with: every check and every case, beside PyTorch's
-# kernels in the same minutes. The results become docs/performance/h200.md:
+# Every check and every case on the card at hand, and PyTorch's kernels in the same minutes. The
+# results become docs/performance/h200.md:
 #
-#   bench/cuda/session.sh results
+#   bench/cuda/run_all.sh results
 #   bench/peers/attention_table.py results/attune.json --peer results/torch.jsonl --best
 set -u
 cd "$(dirname "$0")/../.."
