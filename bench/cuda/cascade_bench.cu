@@ -183,11 +183,7 @@ void time(const Shape& s) {
 
 int main(int argc, char** argv) {
   using namespace attune::bench;
-  const auto asked = [&](const char* word) {
-    for (int i = 1; i < argc; ++i)
-      if (std::strcmp(argv[i], word) == 0) return true;
-    return argc == 1;
-  };
+  const auto asked = [&](const char* word) { return asks_for(argc, argv, word); };
   const Shape goal;
   if (asked("verify")) {
     verify(goal);

@@ -621,11 +621,7 @@ void time_plan() {
 
 int main(int argc, char** argv) {
   using namespace attune::bench;
-  const auto asked = [&](const char* word) {
-    for (int i = 1; i < argc; ++i)
-      if (std::strcmp(argv[i], word) == 0) return true;
-    return argc == 1;
-  };
+  const auto asked = [&](const char* word) { return asks_for(argc, argv, word); };
   cudaDeviceProp prop{};
   check(cudaGetDeviceProperties(&prop, 0), "device");
   std::printf("%s, %d SMs\n", prop.name, prop.multiProcessorCount);

@@ -10,9 +10,17 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 namespace attune::bench {
+
+/// Whether `word` is on the command line; one without words asks for everything.
+inline bool asks_for(int argc, char** argv, const char* word) {
+  for (int i = 1; i < argc; ++i)
+    if (std::strcmp(argv[i], word) == 0) return true;
+  return argc == 1;
+}
 
 inline void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;

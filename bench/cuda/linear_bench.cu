@@ -374,11 +374,7 @@ void time_all() {
 }
 
 int run(int argc, char** argv) {
-  const auto asked = [&](const char* word) {
-    for (int i = 1; i < argc; ++i)
-      if (std::strcmp(argv[i], word) == 0) return true;
-    return argc == 1;
-  };
+  const auto asked = [&](const char* word) { return asks_for(argc, argv, word); };
   must(sm90::prepare_kernels(), "prepare_kernels");
   if (argc == 3 && std::strcmp(argv[1], "once") == 0) {
     const auto at = static_cast<std::size_t>(std::atoi(argv[2]));

@@ -5,24 +5,9 @@
 
 #include "base/math.hpp"
 #include "model/parallel.hpp"
+#include "model/row_activation.hpp"
 
 namespace attune::model {
-
-using kernels::ops::RowActivation;
-
-RowActivation row_activation(Activation kind) {
-  switch (kind) {
-    case Activation::silu: return RowActivation::silu;
-    case Activation::gelu: return RowActivation::gelu;
-    case Activation::gelu_tanh: return RowActivation::gelu_tanh;
-    case Activation::relu: return RowActivation::relu;
-    case Activation::relu2: return RowActivation::relu2;
-    case Activation::swiglu_oai: return RowActivation::swiglu_oai;
-    case Activation::situ: break;
-  }
-  require(false, "an activation the CPU has");
-  return RowActivation::silu;
-}
 
 kernels::ops::GatedRow gated_row(const ActivationParams& params, const float* x, std::int64_t width,
                                  float* out) {

@@ -15,7 +15,6 @@
 
 namespace attune::model {
 
-[[nodiscard]] kernels::ops::RowActivation row_activation(Activation kind);
 /// `x` holds gate and up of `width` numbers each.
 [[nodiscard]] kernels::ops::GatedRow gated_row(const ActivationParams& params, const float* x,
                                                std::int64_t width, float* out);

@@ -17,6 +17,7 @@
 #include "model/cpu_linear.hpp"
 #include "model/cpu_products.hpp"
 #include "model/parallel.hpp"
+#include "model/row_activation.hpp"
 
 namespace attune::model {
 namespace {

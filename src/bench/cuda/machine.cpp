@@ -16,6 +16,7 @@ namespace attune::bench {
 namespace {
 
 namespace probe = kernels::probe;
+using device::cuda::call_status;
 using device::cuda::MemoryKind;
 
 constexpr std::size_t kCeilingBytes = std::size_t{2} << 30;
@@ -25,12 +26,6 @@ constexpr double kLatencySeconds = 5e-6;
 constexpr int kProbeRepeats = 7;
 /// Before each case: a card that has just worked hard has lowered its clock.
 constexpr auto kRest = std::chrono::milliseconds(300);
-
-Status checked(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();
-  return device::cuda::status_of(error, what);
-}
 
 class Event {
  public:
@@ -66,23 +61,25 @@ class CudaMachine final : public Machine {
               std::size_t pattern_bytes) override {
     auto* const begin = static_cast<char*>(to);
     std::size_t there = std::min(bytes, pattern_bytes);
-    Status s = checked(cudaMemcpyAsync(begin, pattern, there, cudaMemcpyHostToDevice, stream_),
-                       "copy to the device");
+    Status s = call_status(cudaMemcpyAsync(begin, pattern, there, cudaMemcpyHostToDevice, stream_),
+                           "copy to the device");
     while (s.ok() && there < bytes) {
       const std::size_t more = std::min(there, bytes - there);
-      s = checked(cudaMemcpyAsync(begin + there, begin, more, cudaMemcpyDeviceToDevice, stream_),
-                  "copy on the device");
+      s = call_status(
+          cudaMemcpyAsync(begin + there, begin, more, cudaMemcpyDeviceToDevice, stream_),
+          "copy on the device");
       there += more;
     }
     if (!s.ok()) return s;
-    return checked(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    return call_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
 
   Result<Ceilings> ceilings() override {
     if (Status s = prepare(); !s.ok()) return s;
     auto large = allocate(kCeilingBytes);
     if (!large.ok()) return large.status();
-    if (Status s = checked(cudaMemsetAsync(large->get(), 1, kCeilingBytes, stream_), "cudaMemset");
+    if (Status s =
+            call_status(cudaMemsetAsync(large->get(), 1, kCeilingBytes, stream_), "cudaMemset");
         !s.ok())
       return s;
     Ceilings found{.latency_s = kLatencySeconds,
@@ -127,7 +124,7 @@ class CudaMachine final : public Machine {
 
   Result<std::vector<double>> time(const Work& work, const RunOptions& options) override {
     if (Status s = prepare(); !s.ok()) return s;
-    if (Status s = checked(cudaStreamSynchronize(stream_), "the case"); !s.ok()) return s;
+    if (Status s = call_status(cudaStreamSynchronize(stream_), "the case"); !s.ok()) return s;
     std::this_thread::sleep_for(kRest);
     std::vector<double> seconds;
     for (double total = 0.0; another_run(options, seconds.size(), total); total += seconds.back()) {
@@ -154,22 +151,23 @@ class CudaMachine final : public Machine {
     auto made = allocate(kFlushBytes + sizeof(float));
     if (!made.ok()) return made.status();
     flush_ = std::move(*made);
-    return checked(cudaMemsetAsync(flush_.get(), 1, kFlushBytes, stream_), "cudaMemset");
+    return call_status(cudaMemsetAsync(flush_.get(), 1, kFlushBytes, stream_), "cudaMemset");
   }
   [[nodiscard]] float* sink() const {
     return reinterpret_cast<float*>(static_cast<char*>(flush_.get()) + kFlushBytes);
   }
 
   Result<double> timed(const Work& work) {
-    if (Status s = checked(cudaEventRecord(begin_.get(), stream_), "cudaEventRecord"); !s.ok())
+    if (Status s = call_status(cudaEventRecord(begin_.get(), stream_), "cudaEventRecord"); !s.ok())
       return s;
     if (Status s = work(stream()); !s.ok()) return s;
-    if (Status s = checked(cudaEventRecord(end_.get(), stream_), "cudaEventRecord"); !s.ok())
+    if (Status s = call_status(cudaEventRecord(end_.get(), stream_), "cudaEventRecord"); !s.ok())
       return s;
-    if (Status s = checked(cudaEventSynchronize(end_.get()), "the timed run"); !s.ok()) return s;
+    if (Status s = call_status(cudaEventSynchronize(end_.get()), "the timed run"); !s.ok())
+      return s;
     float ms = 0.0f;
-    if (Status s =
-            checked(cudaEventElapsedTime(&ms, begin_.get(), end_.get()), "cudaEventElapsedTime");
+    if (Status s = call_status(cudaEventElapsedTime(&ms, begin_.get(), end_.get()),
+                               "cudaEventElapsedTime");
         !s.ok())
       return s;
     return static_cast<double>(ms) * 1e-3;
@@ -183,12 +181,12 @@ class CudaMachine final : public Machine {
 };
 
 Result<std::unique_ptr<Machine>> make_machine(const DeviceInfo& device) {
-  if (Status s = checked(cudaSetDevice(device.index), "cudaSetDevice"); !s.ok()) return s;
+  if (Status s = call_status(cudaSetDevice(device.index), "cudaSetDevice"); !s.ok()) return s;
   const auto card = device::cuda::card_facts(device.index);
   if (!card.ok()) return card.status();
   cudaStream_t stream = nullptr;
-  if (Status s =
-          checked(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  if (Status s = call_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                             "cudaStreamCreate");
       !s.ok())
     return s;
   return std::unique_ptr<Machine>(std::make_unique<CudaMachine>(*card, stream));

@@ -11,14 +11,9 @@
 namespace attune::conformance {
 namespace {
 
+using device::cuda::call_status;
 using device::cuda::native;
 using device::cuda::status_of;
-
-Status checked(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();
-  return status_of(error, what);
-}
 
 class CudaRecording final : public Recording {
  public:
@@ -31,7 +26,9 @@ class CudaRecording final : public Recording {
   CudaRecording(const CudaRecording&) = delete;
   CudaRecording& operator=(const CudaRecording&) = delete;
 
-  Status replay() override { return checked(cudaGraphLaunch(exec_, stream_), "cudaGraphLaunch"); }
+  Status replay() override {
+    return call_status(cudaGraphLaunch(exec_, stream_), "cudaGraphLaunch");
+  }
 
  private:
   cudaGraph_t graph_;
@@ -50,7 +47,7 @@ class CudaMemory final : public DeviceMemory {
 
   Result<void*> allocate(std::size_t bytes) override {
     void* memory = nullptr;
-    if (Status s = checked(cudaMalloc(&memory, bytes == 0 ? 1 : bytes), "cudaMalloc"); !s.ok())
+    if (Status s = call_status(cudaMalloc(&memory, bytes == 0 ? 1 : bytes), "cudaMalloc"); !s.ok())
       return s;
     return memory;
   }
@@ -69,32 +66,34 @@ class CudaMemory final : public DeviceMemory {
   void release(void* memory) override { (void)cudaFree(memory); }
 
   Status copy_in(void* device, const void* host, std::size_t bytes) override {
-    if (Status s = checked(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_),
-                           "copy to the device");
+    if (Status s =
+            call_status(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_),
+                        "copy to the device");
         !s.ok())
       return s;
     return synchronize();
   }
 
   Status copy_out(void* host, const void* device, std::size_t bytes) override {
-    if (Status s = checked(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_),
-                           "copy from the device");
+    if (Status s =
+            call_status(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_),
+                        "copy from the device");
         !s.ok())
       return s;
     return synchronize();
   }
 
   Status fill(void* device, unsigned char byte, std::size_t bytes) override {
-    return checked(cudaMemsetAsync(device, byte, bytes, stream_), "cudaMemset");
+    return call_status(cudaMemsetAsync(device, byte, bytes, stream_), "cudaMemset");
   }
 
   Status synchronize() override {
-    return checked(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    return call_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
 
   Result<std::unique_ptr<Recording>> record(const std::function<Status(Stream)>& work) override {
-    if (Status s = checked(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
-                           "cudaStreamBeginCapture");
+    if (Status s = call_status(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+                               "cudaStreamBeginCapture");
         !s.ok())
       return s;
     const Status worked = work(stream());
@@ -107,7 +106,7 @@ class CudaMemory final : public DeviceMemory {
                          : worked;
     }
     cudaGraphExec_t exec = nullptr;
-    if (Status s = checked(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+    if (Status s = call_status(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
         !s.ok()) {
       (void)cudaGraphDestroy(graph);
       return s;
@@ -120,10 +119,10 @@ class CudaMemory final : public DeviceMemory {
 };
 
 Result<std::unique_ptr<DeviceMemory>> make_memory(const DeviceInfo& device) {
-  if (Status s = checked(cudaSetDevice(device.index), "cudaSetDevice"); !s.ok()) return s;
+  if (Status s = call_status(cudaSetDevice(device.index), "cudaSetDevice"); !s.ok()) return s;
   cudaStream_t stream = nullptr;
-  if (Status s =
-          checked(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  if (Status s = call_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                             "cudaStreamCreate");
       !s.ok())
     return s;
   return std::unique_ptr<DeviceMemory>(std::make_unique<CudaMemory>(stream));

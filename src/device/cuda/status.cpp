@@ -38,6 +38,11 @@ Status status_of(cudaError_t error, std::string_view what) {
   return {memory ? StatusCode::out_of_memory : StatusCode::device_error, std::move(text)};
 }
 
+Status call_status(cudaError_t error, std::string_view what) {
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  return status_of(error, what);
+}
+
 Status launch_status(std::string_view kernel) { return status_of(cudaGetLastError(), kernel); }
 
 }  // namespace attune::device::cuda

@@ -14,6 +14,9 @@ namespace attune::device::cuda {
 /// address) says so: every later call of this process would fail with it.
 [[nodiscard]] Status status_of(cudaError_t error, std::string_view what);
 
+/// The same for a call whose failure is told here; takes it off the runtime's slot.
+[[nodiscard]] Status call_status(cudaError_t error, std::string_view what);
+
 /// The same for the launch just made; takes the error off the runtime's slot, so that a failed
 /// launch of ours is not met again by an innocent caller.
 [[nodiscard]] Status launch_status(std::string_view kernel);

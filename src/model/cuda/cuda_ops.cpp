@@ -14,6 +14,7 @@
 #include "kernels/ops/cuda/rows.hpp"
 #include "model/cuda/cuda_products.hpp"
 #include "model/cuda/cuda_weights.hpp"
+#include "model/row_activation.hpp"
 
 namespace attune::model::cuda {
 namespace {

@@ -5,12 +5,12 @@
 
 #include "base/join.hpp"
 #include "device/cuda/status.hpp"
+#include "model/row_activation.hpp"
 
 namespace attune::model::cuda {
 
 using device::cuda::Memory;
 using device::cuda::MemoryKind;
-using kernels::ops::RowActivation;
 
 namespace {
 
@@ -69,20 +69,6 @@ Result<Memory> to_device(const void* data, std::size_t bytes) {
 }
 
 }  // namespace
-
-RowActivation row_activation(Activation kind) {
-  switch (kind) {
-    case Activation::silu: return RowActivation::silu;
-    case Activation::gelu: return RowActivation::gelu;
-    case Activation::gelu_tanh: return RowActivation::gelu_tanh;
-    case Activation::relu: return RowActivation::relu;
-    case Activation::relu2: return RowActivation::relu2;
-    case Activation::swiglu_oai: return RowActivation::swiglu_oai;
-    case Activation::situ: break;
-  }
-  require(false, "this activation has no kernel; the loader refuses such a model");
-  return RowActivation::silu;
-}
 
 kernels::ops::cuda::Gated gated_of(const ActivationParams& p) {
   return {.kind = row_activation(p.kind),

@@ -16,7 +16,6 @@
 
 namespace attune::model::cuda {
 
-[[nodiscard]] kernels::ops::RowActivation row_activation(Activation kind);
 [[nodiscard]] kernels::ops::cuda::Gated gated_of(const ActivationParams& params);
 
 class CudaLinear final : public Linear {
