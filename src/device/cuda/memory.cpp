@@ -55,6 +55,12 @@ Result<CardFacts> card_facts(int ordinal) {
   return facts;
 }
 
+Status copy_to_device(void* to, const void* from, std::size_t bytes, Stream stream,
+                      std::string_view what) {
+  return call_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, native(stream)),
+                     what);
+}
+
 bool is_device_readable(const void* pointer) {
   if (pointer == nullptr) return false;
   cudaPointerAttributes attributes{};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 #include <utility>
 
 #include <cuda_runtime_api.h>
@@ -47,6 +48,11 @@ class Memory {
 [[nodiscard]] inline cudaStream_t native(Stream stream) {
   return static_cast<cudaStream_t>(stream.handle);
 }
+
+/// Copies ordinary host memory, in the stream's order; returns when it has been read. `what` goes
+/// into the status.
+[[nodiscard]] Status copy_to_device(void* to, const void* from, std::size_t bytes, Stream stream,
+                                    std::string_view what);
 
 /// What plan() needs to know of a card; read once, when a backend is made.
 struct CardFacts {

@@ -189,13 +189,9 @@ Status HopperPrefill::fill(HopperPlan& plan, const BatchView& batch, Stream stre
   if (num_entries > 0)
     std::memcpy(plan.image.data() + offset(plan.parts.kv_indices), batch.kv_indices.data(),
                 batch.kv_indices.size_bytes());
-  // The image is ordinary memory: the call returns when it has been read.
-  const cudaError_t error =
-      cudaMemcpyAsync(plan.workspace.device, plan.image.data(), plan.image.size(),
-                      cudaMemcpyHostToDevice, native(stream));
-  if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();
-  return status_of(error, base::join(descriptor_.name, ": copying a plan to the device"));
+  return device::cuda::copy_to_device(
+      plan.workspace.device, plan.image.data(), plan.image.size(), stream,
+      base::join(descriptor_.name, ": copying a plan to the device"));
 }
 
 Result<PlanHandle> HopperPrefill::plan(const BatchView& batch, const Workspace& workspace,

@@ -148,12 +148,9 @@ Status LatentBackend::fill(LatentPlan& plan, const BatchView& batch, Stream stre
   put(plan.parts.items, list.items.data(), list.items.size() * sizeof(attention::LatentItem));
   put(plan.parts.merges, list.merges.data(), list.merges.size() * sizeof(attention::LatentMerge));
   put(plan.parts.kv_indices, batch.kv_indices.data(), batch.kv_indices.size_bytes());
-  // The image is ordinary memory: the call returns when it has been read.
-  const cudaError_t error = cudaMemcpyAsync(plan.parts.work, plan.image.data(), plan.image.size(),
-                                            cudaMemcpyHostToDevice, native(stream));
-  if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();
-  return status_of(error, base::join(descriptor_.name, ": copying a plan to the device"));
+  return device::cuda::copy_to_device(
+      plan.parts.work, plan.image.data(), plan.image.size(), stream,
+      base::join(descriptor_.name, ": copying a plan to the device"));
 }
 
 Result<PlanHandle> LatentBackend::plan(const BatchView& batch, const Workspace& workspace,

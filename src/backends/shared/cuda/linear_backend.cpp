@@ -107,10 +107,8 @@ class LinearBackend final : public Backend {
   Status upload(LinearPlan& plan, Stream stream) {
     write_image(plan.parts, plan.lists, plan.workspace.device, plan.image);
     if (plan.image.empty()) return {};
-    // The image is ordinary memory: the call returns when it has been read.
-    return status_of(cudaMemcpyAsync(plan.workspace.device, plan.image.data(), plan.image.size(),
-                                     cudaMemcpyHostToDevice, native(stream)),
-                     "linear attention: copying a plan to the device");
+    return device::cuda::copy_to_device(plan.workspace.device, plan.image.data(), plan.image.size(),
+                                        stream, "linear attention: copying a plan to the device");
   }
 
   Status run_recurrence(const LinearPlan& plan, const LayerCall& call, cudaStream_t stream) const {

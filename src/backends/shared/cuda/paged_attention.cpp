@@ -118,18 +118,18 @@ class PagedBackend final : public Backend {
 };
 
 Status PagedBackend::upload(PagedPlan& plan, Stream stream) {
-  // The image is ordinary memory: the call returns when it has been read.
-  cudaError_t error =
-      cudaMemcpyAsync(reinterpret_cast<std::byte*>(plan.parts.rules) + plan.image_begin,
-                      plan.image.data() + plan.image_begin, plan.image.size() - plan.image_begin,
-                      cudaMemcpyHostToDevice, native(stream));
-  if (error == cudaSuccess)
-    error = cudaMemsetAsync(
-        plan.parts.counters, 0,
-        static_cast<std::size_t>(plan.parts.num_counters) * sizeof(std::int32_t), native(stream));
-  if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();
-  return status_of(error, "copying a plan to the device");
+  constexpr const char* kWhat = "copying a plan to the device";
+  if (Status s = device::cuda::copy_to_device(
+          reinterpret_cast<std::byte*>(plan.parts.rules) + plan.image_begin,
+          plan.image.data() + plan.image_begin, plan.image.size() - plan.image_begin, stream,
+          kWhat);
+      !s.ok())
+    return s;
+  return device::cuda::call_status(
+      cudaMemsetAsync(plan.parts.counters, 0,
+                      static_cast<std::size_t>(plan.parts.num_counters) * sizeof(std::int32_t),
+                      native(stream)),
+      kWhat);
 }
 
 Result<PlanHandle> PagedBackend::plan(const BatchView& batch, const Workspace& workspace,
