@@ -63,6 +63,32 @@ struct PrefixGroup {
   std::int32_t num_pages = 0;  ///< leading pages shared by all of them; every one full
 };
 
+/// A decode batch whose lengths only the device knows, because the step before wrote them there
+/// (Feature::device_planning, docs/decisions/0009-device-planning.md). Given in place of kv_indptr,
+/// kv_indices and kv_last_page_len, with the same meaning, in the device's memory: no length comes
+/// to the host. plan() decides what the bounds decide (grid, workspace) and puts a small kernel on
+/// the stream that lists the work; refresh() puts that kernel alone. Both copy nothing from or to
+/// the host, so refresh() may be recorded in front of the layers' runs: each replay then plans
+/// anew, from what the arrays hold at that time, without the host.
+///
+///   engine.bounds = {.max_batch = 64, ..., .decode_only = true};   // once; workspaces
+///   batch.on_device = {.kv_indptr = ..., .kv_indices = ..., .kv_last_page_len = ...,
+///                      .max_kv_entries = 4096, .max_kv_len = 8192};
+///   plan = backend.plan(batch, workspace, stream);                 // once a batch size
+///   record { write lengths; append_kv; refresh(plan, batch); run, run, ... run }  // then replay
+///
+/// Rows of a batch padded to a graph's size have no pages: their o is 0, their lse -infinity. So is
+/// that of a request whose entries break a bound or the order of kv_indptr; nothing is read for it.
+struct DeviceTables {
+  const std::int32_t* kv_indptr = nullptr;         ///< [batch + 1]; need not start at 0
+  const std::int32_t* kv_indices = nullptr;        ///< [max_kv_entries], read in place by every run
+  const std::int32_t* kv_last_page_len = nullptr;  ///< [batch]
+  std::int64_t max_kv_entries = 0;                 ///< of kv_indices, over the batch
+  std::int64_t max_kv_len = 0;                     ///< of one request
+
+  [[nodiscard]] bool given() const { return kv_indptr != nullptr; }
+};
+
 struct BatchView {
   BatchForm form = BatchForm::idle;
   KvSource source = KvSource::paged;
@@ -72,7 +98,8 @@ struct BatchView {
   std::span<const std::int32_t> kv_indptr{};   ///< [batch + 1]
   std::span<const std::int32_t> kv_indices{};  ///< [kv_indptr[batch]] page ids
   std::span<const std::int32_t>
-      kv_last_page_len{};  ///< [batch], 1 … page_size; 0 where there are no pages
+      kv_last_page_len{};    ///< [batch], 1 … page_size; 0 where there are no pages
+  DeviceTables on_device{};  ///< instead of the three; kv_len() is then for nobody to ask
   /// [batch] or empty: position of the first key of the page table (a window pool has returned the
   /// earlier pages).
   std::span<const std::int64_t> kv_offset{};

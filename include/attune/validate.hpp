@@ -33,6 +33,12 @@ struct BatchFacts {
 [[nodiscard]] Result<BatchFacts> validate_batch(const BatchView& batch, const AttentionSpec& spec,
                                                 std::int32_t page_size);
 
+/// Of a batch whose tables are on the device (BatchView::on_device), for backends that plan there;
+/// validate_batch refuses such a batch for all others. Lengths in the facts are the bounds given.
+[[nodiscard]] Result<BatchFacts> validate_device_batch(const BatchView& batch,
+                                                       const AttentionSpec& spec,
+                                                       std::int32_t page_size);
+
 /// The tensors, scales and options of one layer, for run().
 [[nodiscard]] Status validate_run(const LayerCall& call, const BatchFacts& facts,
                                   const AttentionSpec& spec, std::int32_t page_size,
@@ -46,8 +52,9 @@ struct BatchFacts {
 [[nodiscard]] Status validate_slots(std::span<const std::int64_t> slot_mapping,
                                     std::int64_t num_slots);
 
-/// The tightest bounds this batch fits in. plan() must accept a workspace of exactly
-/// workspace_size(bounds_of(batch)) and refuse one that is smaller.
+/// The tightest bounds this batch fits in; those it gives itself where its lengths are on the
+/// device. plan() must accept a workspace of exactly workspace_size(bounds_of(batch)) and refuse
+/// one that is smaller.
 [[nodiscard]] BatchBounds bounds_of(const BatchView& batch);
 
 }  // namespace attune::attention

@@ -227,6 +227,16 @@ Status match_tokens(std::string_view what, const TensorView& view, std::int64_t 
   return tensor::match(view, {.name = what, .dtype = dtype, .shape = shape, .written = written});
 }
 
+/// What all batches of a backend share.
+Status check_page_size(const BatchView& batch, std::int32_t page_size) {
+  if (batch.source == KvSource::paged && batch.page_size != page_size)
+    return invalid_argument(join("the batch has pages of ", batch.page_size,
+                                 " tokens, the backend was made for ", page_size));
+  if (batch.page_size < 1)
+    return invalid_argument(join("page_size must be positive, have ", batch.page_size));
+  return {};
+}
+
 }  // namespace
 
 Status validate_spec(const AttentionSpec& spec) {
@@ -279,11 +289,12 @@ Status validate_spec(const AttentionSpec& spec) {
 
 Result<BatchFacts> validate_batch(const BatchView& batch, const AttentionSpec& spec,
                                   std::int32_t page_size) {
-  if (batch.source == KvSource::paged && batch.page_size != page_size)
-    return invalid_argument(join("the batch has pages of ", batch.page_size,
-                                 " tokens, the backend was made for ", page_size));
-  if (batch.page_size < 1)
-    return invalid_argument(join("page_size must be positive, have ", batch.page_size));
+  if (batch.on_device.given())
+    return unsupported(
+        "the batch's lengths are on the device, and this backend plans on the host: choose one "
+        "that "
+        "declares device_planning, or give kv_indptr, kv_indices and kv_last_page_len");
+  if (Status s = check_page_size(batch, page_size); !s.ok()) return s;
   if (batch.qo_indptr.empty() != batch.kv_indptr.empty())
     return invalid_argument("qo_indptr and kv_indptr must both be given, or neither");
   BatchFacts facts{.source = batch.source, .batch_size = batch.batch_size()};
@@ -322,6 +333,41 @@ Result<BatchFacts> validate_batch(const BatchView& batch, const AttentionSpec& s
   for (const std::int32_t page : batch.kv_indices)
     facts.max_page_id = std::max<std::int64_t>(facts.max_page_id, page);
   return facts;
+}
+
+Result<BatchFacts> validate_device_batch(const BatchView& batch, const AttentionSpec& spec,
+                                         std::int32_t page_size) {
+  const DeviceTables& tables = batch.on_device;
+  if (tables.kv_indptr == nullptr || tables.kv_indices == nullptr ||
+      tables.kv_last_page_len == nullptr)
+    return invalid_argument(
+        "a batch on the device gives all of kv_indptr, kv_indices and kv_last_page_len there");
+  if (!batch.kv_indptr.empty() || !batch.kv_indices.empty() || !batch.kv_last_page_len.empty())
+    return invalid_argument(
+        "a batch has its page tables on the host or on the device, not on both");
+  if (batch.form != BatchForm::decode || batch.source != KvSource::paged)
+    return unsupported(
+        join("only paged decode batches are planned on the device, have form ", name(batch.form)));
+  if (Status s = check_page_size(batch, page_size); !s.ok()) return s;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (tables.max_kv_entries < 0 || tables.max_kv_entries > kMost || tables.max_kv_len < 0 ||
+      tables.max_kv_len > kMost)
+    return invalid_argument(join("max_kv_entries and max_kv_len are counts below 2^31, have ",
+                                 tables.max_kv_entries, " and ", tables.max_kv_len));
+  if (!batch.kv_offset.empty() || spec.attention_chunk > 0)
+    return unsupported(
+        "positions on the device count from the page table's first key: kv_offset and "
+        "attention_chunk need a plan made on the host");
+  if (spec.custom_mask || !batch.custom_mask.empty())
+    return unsupported("a custom mask is laid out by lengths that the host must know");
+  if (batch.qo_indptr.empty()) return BatchFacts{};
+  if (Status s = check_indptr("qo_indptr", batch.qo_indptr); !s.ok()) return s;
+  if (Status s = check_form(batch); !s.ok()) return s;
+  return BatchFacts{.source = batch.source,
+                    .batch_size = batch.batch_size(),
+                    .num_qo_tokens = batch.num_qo_tokens(),
+                    .max_qo_len = 1,
+                    .max_kv_len = tables.max_kv_len};
 }
 
 Status validate_run(const LayerCall& call, const BatchFacts& facts, const AttentionSpec& spec,
@@ -395,6 +441,13 @@ Status validate_slots(std::span<const std::int64_t> slot_mapping, std::int64_t n
 }
 
 BatchBounds bounds_of(const BatchView& batch) {
+  if (batch.on_device.given())
+    return {.max_batch = batch.batch_size(),
+            .max_qo_tokens = batch.num_qo_tokens(),
+            .max_kv_entries = batch.on_device.max_kv_entries,
+            .max_kv_len = batch.on_device.max_kv_len,
+            .page_size = batch.page_size,
+            .decode_only = true};
   BatchBounds bounds{.max_batch = batch.batch_size(),
                      .max_qo_tokens = batch.num_qo_tokens(),
                      .max_kv_entries = batch.kv_indptr.empty() ? 0 : batch.kv_indptr.back(),

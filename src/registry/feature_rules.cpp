@@ -129,6 +129,13 @@ constexpr FeatureRule kFeatureRules[] = {
      [](const AttentionSpec&, const SelectionOptions&) {
        return std::string("graph capture asked for");
      }},
+    {Feature::device_planning,
+     [](const AttentionSpec& s, const SelectionOptions& o) {
+       return o.required.has(Feature::device_planning) && !is_linear(s.variant);
+     },
+     [](const AttentionSpec&, const SelectionOptions&) {
+       return std::string("plans from lengths on the device asked for");
+     }},
 };
 
 }  // namespace

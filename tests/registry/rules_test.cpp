@@ -88,6 +88,7 @@ constexpr Row kRows[] = {
     {"lse", [](Case& c) { c.options.required = Feature::lse; }},
     {"cascade", [](Case& c) { c.options.required = Feature::cascade; }},
     {"cuda_graph", [](Case& c) { c.options.required = Feature::cuda_graph; }},
+    {"device_planning", [](Case& c) { c.options.required = Feature::device_planning; }},
     {"ragged_kv", [](Case& c) { c.options.required = Feature::ragged_kv; }},
 };
 
