@@ -72,15 +72,17 @@ class HardCases {
     const std::vector<RequestShape> uneven{{1, 333}, {1, 1}, {1, 0}, {1, 47}, {1, 16}, {1, 17}};
     const Case a = typical(BatchForm::decode, uneven);
     const Case b = awkward(BatchForm::decode, uneven);
-    for (const Case& one : {a, b}) {
+    for (const Case* which : {&a, &b}) {
+      const Case& one = *which;
       add(one, kPagesPermuted, true);
       if (has(Feature::deterministic)) add(one, kDeterministic, true, Feature::deterministic);
       add(one, kPlanServesLayers, true);
       add(one, kWorkspaceExact, true);
       add(one, kBoundsCoverSmallerBatches, true);
+      add(one, kPlansRunTogether, which == &a);
       add(one, kNeighboursDoNotMatter, true,
           has(Feature::batch_invariant) ? FeatureSet(Feature::batch_invariant) : FeatureSet());
-      add(one, kHugePool, &one == &a || factors_.layout.size() > 1);
+      add(one, kHugePool, which == &a || factors_.layout.size() > 1);
     }
     add(typical(BatchForm::decode, {{1, 40}, {1, 9}}), kRefusesHostileInput, true);
     // Six decodes of each request, replanned by refresh alone.
@@ -148,13 +150,15 @@ class HardCases {
     const Case a = typical(BatchForm::extend, uneven);
     const Case b = awkward(BatchForm::extend, uneven);
     const bool smoke_mla = variant_ != Variant::mla;  // 576-wide fp32 prefills are for the long run
-    for (const Case& one : {a, b}) {
-      const bool smoke = smoke_mla || &one != &b;
+    for (const Case* which : {&a, &b}) {
+      const Case& one = *which;
+      const bool smoke = smoke_mla || which != &b;
       add(one, kPagesPermuted, smoke);
       if (has(Feature::deterministic)) add(one, kDeterministic, smoke, Feature::deterministic);
       add(one, kPlanServesLayers, smoke);
       add(one, kWorkspaceExact, smoke);
       add(one, kBoundsCoverSmallerBatches, smoke);
+      add(one, kPlansRunTogether, smoke_mla && which == &a);
       add(one, kNeighboursDoNotMatter, smoke,
           has(Feature::batch_invariant) ? FeatureSet(Feature::batch_invariant) : FeatureSet());
     }

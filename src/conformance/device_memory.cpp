@@ -24,6 +24,7 @@ class HostMemory final : public DeviceMemory {
   }
 
   [[nodiscard]] Stream stream() const override { return {}; }
+  Result<Stream> second_stream() override { return unsupported("a CPU has no streams"); }
 
   Result<void*> allocate(std::size_t bytes) override {
     void* memory = std::aligned_alloc(kAlignment, base::round_up(bytes + 1, kAlignment));

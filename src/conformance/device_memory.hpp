@@ -23,6 +23,8 @@ class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
   [[nodiscard]] virtual Stream stream() const = 0;
+  /// A queue beside it, for work at the same time; unsupported where threads take its place.
+  virtual Result<Stream> second_stream() = 0;
   /// Aligned to 256 bytes.
   virtual Result<void*> allocate(std::size_t bytes) = 0;
   /// Address space for a pool of which few pages are touched; zero where untouched.
@@ -31,6 +33,7 @@ class DeviceMemory {
   virtual Status copy_in(void* device, const void* host, std::size_t bytes) = 0;
   virtual Status copy_out(void* host, const void* device, std::size_t bytes) = 0;
   virtual Status fill(void* device, unsigned char byte, std::size_t bytes) = 0;
+  /// Waits for both streams.
   virtual Status synchronize() = 0;
   /// Records what `work` puts on the stream; unsupported where there are no graphs.
   virtual Result<std::unique_ptr<Recording>> record(const std::function<Status(Stream)>& work) = 0;

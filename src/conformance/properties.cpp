@@ -11,21 +11,6 @@
 namespace attune::conformance {
 namespace {
 
-bool promises(const Subject& subject, const Case& one, Feature feature) {
-  for (const Capability& row : subject.descriptor->capabilities)
-    if (row.device == subject.device.kind && row.variants.contains(one.spec.variant) &&
-        row.phases.contains(phase_of(one)) && row.features.has(feature))
-      return true;
-  return false;
-}
-
-/// Equal bits where the backend promises them, equal within tolerance elsewhere.
-Outcome compare_repeats(const Subject& subject, const Case& one, const Problem& problem,
-                        const Answer& have, const Answer& want) {
-  if (promises(subject, one, Feature::deterministic)) return compare_bits(problem, have, want);
-  return compare(problem, have, want);
-}
-
 Outcome matches_reference(const Subject& subject, const Case& one) {
   auto scene = set_up(subject, one);
   if (!scene.ok()) return outcome_of(scene.status(), one);

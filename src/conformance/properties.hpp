@@ -37,6 +37,9 @@ extern const Property kHugePoolAppend;
 extern const Property kBoundsCoverSmallerBatches;
 /// Hostile batches and calls come back as errors, and nothing is written.
 extern const Property kRefusesHostileInput;
+/// Two plans with two workspaces, run at once (on two streams; on a CPU, by two threads), give what
+/// each gives alone.
+extern const Property kPlansRunTogether;
 /// A recorded run, refreshed and replayed, equals an eager one.
 extern const Property kGraphReplay;
 

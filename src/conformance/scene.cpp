@@ -5,6 +5,17 @@
 #include "base/join.hpp"
 
 namespace attune::conformance {
+namespace {
+
+bool promises(const Subject& subject, const Case& one, Feature feature) {
+  for (const Capability& row : subject.descriptor->capabilities)
+    if (row.device == subject.device.kind && row.variants.contains(one.spec.variant) &&
+        row.phases.contains(phase_of(one)) && row.features.has(feature))
+      return true;
+  return false;
+}
+
+}  // namespace
 
 Result<Scene> set_up(const Subject& subject, const Case& one, const StageOptions& options) {
   auto backend = subject.make(context_of(subject, one));
@@ -39,6 +50,12 @@ Outcome against_reference(const Subject& subject, const Problem& problem, const 
   const auto want = solve(problem, subject);
   if (!want.ok()) return failed(base::join("the reference: ", want.status().text()));
   return compare(problem, have, *want);
+}
+
+Outcome compare_repeats(const Subject& subject, const Case& one, const Problem& problem,
+                        const Answer& have, const Answer& want) {
+  if (promises(subject, one, Feature::deterministic)) return compare_bits(problem, have, want);
+  return compare(problem, have, want);
 }
 
 }  // namespace attune::conformance

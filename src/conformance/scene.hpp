@@ -28,4 +28,9 @@ struct Scene {
 [[nodiscard]] Outcome against_reference(const Subject& subject, const Problem& problem,
                                         const Answer& have);
 
+/// Equal bits where the backend promises them, equal within tolerance elsewhere.
+[[nodiscard]] Outcome compare_repeats(const Subject& subject, const Case& one,
+                                      const Problem& problem, const Answer& have,
+                                      const Answer& want);
+
 }  // namespace attune::conformance

@@ -36,14 +36,27 @@ class CudaRecording final : public Recording {
   cudaStream_t stream_;
 };
 
+Status make_stream(cudaStream_t& stream) {
+  return call_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+}
+
 class CudaMemory final : public DeviceMemory {
  public:
   explicit CudaMemory(cudaStream_t stream) : stream_(stream) {}
-  ~CudaMemory() override { (void)cudaStreamDestroy(stream_); }
+  ~CudaMemory() override {
+    if (second_ != nullptr) (void)cudaStreamDestroy(second_);
+    (void)cudaStreamDestroy(stream_);
+  }
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
 
   [[nodiscard]] Stream stream() const override { return {.handle = stream_}; }
+
+  Result<Stream> second_stream() override {
+    if (second_ == nullptr)
+      if (Status s = make_stream(second_); !s.ok()) return s;
+    return Stream{.handle = second_};
+  }
 
   Result<void*> allocate(std::size_t bytes) override {
     void* memory = nullptr;
@@ -88,6 +101,9 @@ class CudaMemory final : public DeviceMemory {
   }
 
   Status synchronize() override {
+    if (second_ != nullptr)
+      if (Status s = call_status(cudaStreamSynchronize(second_), "cudaStreamSynchronize"); !s.ok())
+        return s;
     return call_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
 
@@ -116,15 +132,13 @@ class CudaMemory final : public DeviceMemory {
 
  private:
   cudaStream_t stream_;
+  cudaStream_t second_ = nullptr;
 };
 
 Result<std::unique_ptr<DeviceMemory>> make_memory(const DeviceInfo& device) {
   if (Status s = call_status(cudaSetDevice(device.index), "cudaSetDevice"); !s.ok()) return s;
   cudaStream_t stream = nullptr;
-  if (Status s = call_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                             "cudaStreamCreate");
-      !s.ok())
-    return s;
+  if (Status s = make_stream(stream); !s.ok()) return s;
   return std::unique_ptr<DeviceMemory>(std::make_unique<CudaMemory>(stream));
 }
 
