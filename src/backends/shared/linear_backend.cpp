@@ -72,6 +72,7 @@ Work work_of(const BatchView& batch, std::int64_t i) {
 
 const linear::Kernel* strongest_kernel(CpuIsa usable) {
   for (const linear::Kernel* kernel : linear::kernels()) {
+    if (kernel->isa == linear::Isa::avx512_bf16 && usable < CpuIsa::avx512_bf16) continue;
     if (kernel->isa == linear::Isa::avx512 && usable < CpuIsa::avx512) continue;
     if (kernel->isa == linear::Isa::avx2 && usable < CpuIsa::avx2) continue;
     return kernel;

@@ -49,6 +49,8 @@ struct FmaUnit {
     x[0] = load_as<T>(p);
   }
   static Operand round(const F (&x)[kPair]) { return x[0]; }
+  /// Lane i holds number i of each vector.
+  static Operand round_lanes(const F (&x)[kPair]) { return x[0]; }
   static void transpose(Operand (&m)[V::kLanes]) { V::transpose(m); }
   /// Rows of values → operands of kLanes columns each.
   static void columns(const Operand (&rows)[kPair], Operand (&out)[kPair]) { out[0] = rows[0]; }
@@ -86,6 +88,7 @@ struct Bf16Unit {
     V::template load_run<T>(p, x);
   }
   static Operand round(const F (&x)[kPair]) { return V::round_to_pairs(x[0], x[1]); }
+  static Operand round_lanes(const F (&x)[kPair]) { return V::pair_lanes(x[0], x[1]); }
   /// Pairs move as 32-bit cells.
   static void transpose(Operand (&m)[V::kLanes]) { V::transpose_pairs(m); }
   static void columns(const Operand (&rows)[kPair], Operand (&out)[kPair]) {

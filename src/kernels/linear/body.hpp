@@ -1,6 +1,6 @@
 // Linear attention over one request's rows for a few heads: the chunked (parallel) form for
-// prompts, the recurrent one for a few tokens (layer kernels). Template on the SIMD type; the
-// mathematics is in docs/kernels/linear.md.
+// prompts, the recurrent one for a few tokens (layer kernels). Template on the unit that multiplies
+// chunks; the mathematics is in docs/kernels/linear.md.
 //
 // One item works alone: it convolves, normalises and gates what it needs chunk by chunk into a
 // thread's scratch memory, keeps its heads' states transposed there, and touches main memory once
@@ -20,35 +20,53 @@
 namespace attune::kernels::linear {
 
 /// A thread's scratch memory, laid out for one Params. Rows are padded to kPadding floats.
+template <class Number>
 struct Scratch {
-  float* q;       ///< [kChunk, dk]
-  float* k;       ///< [kChunk, dk]
-  float* qg;      ///< [kChunk, dk] kda: q times its decay since the chunk began
-  float* kg;      ///< [kChunk, dk] likewise k
-  float* kd;      ///< [kChunk, dk] kda: k times its decay until the chunk's end
-  float* kt;      ///< [dk, kChunk] k transposed
-  float* v;       ///< [kChunk, dv]
-  float* u;       ///< [kChunk, dv] what is written to the state
-  float* so;      ///< [2 * kChunk, dv] k and q times the state; the second half becomes o
-  float* qk;      ///< [kChunk, kChunk]
-  float* kk;      ///< [kChunk, kChunk]
-  float* scores;  ///< [kChunk, kChunk] qk, decayed and masked
-  float* erase;   ///< [kChunk, kChunk] kk, decayed, masked, times beta
-  float* g;       ///< [kChunk] or [kChunk, dk]: log decay summed from the chunk's begin
-  float* beta;    ///< [kChunk]
-  float* since;   ///< [kChunk] decay since the chunk's begin
-  float* until;   ///< [kChunk] decay until its end
-  float* state;   ///< [kSharedHeads, dk, dv]
-  float* row;     ///< [dk] decay of the state's rows
-  float* block;   ///< kda: [3 * kBlock, dk] rows of one block with decays of their own
+  float* q;        ///< [kChunk, dk]
+  float* k;        ///< [kChunk, dk]
+  float* qg;       ///< [kChunk, dk] kda: q times its decay since the span or chunk began
+  float* kg;       ///< [kChunk, dk] likewise k
+  float* kd;       ///< [kChunk, dk] kda: k times its decay until the span's or the chunk's end
+  float* v;        ///< [kChunk, dv]
+  float* u;        ///< [kChunk, dv] what is written to the state
+  float* so;       ///< [2 * kChunk, dv] k and q times the state; the second half becomes o
+  float* qk;       ///< [kChunk, kChunk]
+  float* kk;       ///< [kChunk, kChunk]
+  float* scores;   ///< [kChunk, kChunk] qk, decayed and masked
+  float* erase;    ///< [kChunk, kChunk] kk, decayed, masked, times beta
+  float* g;        ///< [kChunk] or [kChunk, dk]: log decay summed from the chunk's begin; kda has a
+                   ///< row of zeros before it
+  float* beta;     ///< [kChunk]
+  float* since;    ///< [kChunk] decay since the chunk's begin
+  float* until;    ///< [kChunk] decay until its end
+  float* state;    ///< [kSharedHeads, dk, dv]
+  float* row;      ///< [dk] decay of the state's rows
+  float* between;  ///< [dk] decay from one span's end to another's begin; ones for other families
+
+  Number* k_columns;  ///< [dk / kPair, kChunk, kPair] k transposed
+  // Rounded copies, where the unit wants other numbers than fp32:
+  Number* q_rows;       ///< of q or qg
+  Number* k_rows;       ///< of k or kg
+  Number* k_pairs;      ///< of k or kd
+  Number* state_pairs;  ///< of one head's state
+  Number* u_pairs;      ///< of u
+  Number* score_rows;   ///< of scores
+
   ConvolutionScratch q_conv, k_conv;
   ConvolutionScratch v_conv[kSharedHeads];
 };
 
-template <class S>
-struct Body : Prepare<S> {
+template <class Unit>
+struct Body : Prepare<typename Unit::V> {
+  using S = typename Unit::V;
   using Base = Prepare<S>;
   using Vec = typename S::F;
+  using Number = typename Unit::Number;
+  using As = Operands<Unit>;
+  using Left = LeftOperand<Unit>;
+  using Scratch = linear::Scratch<Number>;
+  /// Of the triangular system, whose errors later tokens would multiply.
+  using Exact = dense::FmaUnit<S>;
   using Base::delta_rule;
   using Base::exp;
   using Base::keep_below;
@@ -56,8 +74,8 @@ struct Body : Prepare<S> {
   using Base::min;
   using Base::padded;
 
-  /// Two factors of at most half this exponent each, and their product, are finite in fp32.
-  static constexpr float kFactorRange = 80.0f;
+  /// Factors of this exponent, both ways, and their products stay normal numbers in fp32.
+  static constexpr float kFactorRange = 60.0f;
   /// Rows of the state that a decode step takes together, sharing what it loads of q and k.
   static constexpr int kStepRows = kWidth > 1 ? kWidth / 4 : 1;
 
@@ -83,7 +101,6 @@ struct Body : Prepare<S> {
     s.kg = take(kChunk * dk);
     s.qg = take(kChunk * dk);
     s.kd = take(kChunk * dk);
-    s.kt = take(dk * kChunk);
     s.v = take(kChunk * dv);
     s.u = take(kChunk * dv);
     s.so = take(2 * kChunk * dv);
@@ -91,13 +108,27 @@ struct Body : Prepare<S> {
     s.kk = take(kChunk * kChunk);
     s.scores = take(kChunk * kChunk);
     s.erase = take(kChunk * kChunk);
-    s.g = take(kChunk * (p.family == Family::kda ? dk : 1));
+    s.g = p.family == Family::kda ? take((1 + kChunk) * dk) : take(kChunk);
+    if (base != nullptr && p.family == Family::kda) s.g += dk;
     s.beta = take(kChunk);
     s.since = take(kChunk);
     s.until = take(kChunk);
     s.state = take(kSharedHeads * dk * dv);
     s.row = take(dk);
-    s.block = take(p.family == Family::kda ? 3 * kBlock * dk : 0);
+    s.between = take(dk);
+    const auto take_numbers = [&](std::int64_t numbers) {
+      const auto bytes = numbers * static_cast<std::int64_t>(sizeof(Number));
+      return reinterpret_cast<Number*>(take(bytes / static_cast<std::int64_t>(sizeof(float))));
+    };
+    s.k_columns = take_numbers(dk * kChunk);
+    if constexpr (!As::kAsTheyAre) {
+      s.q_rows = take_numbers(kChunk * dk);
+      s.k_rows = take_numbers(kChunk * dk);
+      s.k_pairs = take_numbers(kChunk * dk);
+      s.state_pairs = take_numbers(dk * dv);
+      s.u_pairs = take_numbers(kChunk * dv);
+      s.score_rows = take_numbers(kChunk * kChunk);
+    }
     s.q_conv = take_convolution(dk);
     s.k_conv = take_convolution(dk);
     for (ConvolutionScratch& conv : s.v_conv) conv = take_convolution(dv);
@@ -126,13 +157,13 @@ struct Body : Prepare<S> {
       }
   }
 
-  /// Blocks of c on and below the diagonal: c = a b, both [rows, …], for causal products.
-  static void product_below(const float* a, int a_row, const float* b, float* c, int rows,
+  /// Blocks of c on and below the diagonal: c = a times the transposed keys, both [rows, …].
+  static void product_below(const Number* a, int a_row, const Scratch& s, float* c, int rows,
                             int depth) {
     for (int i = 0; i < rows; i += kBlock) {
       const std::int64_t row = static_cast<std::int64_t>(i);
-      product<S>({a + row * a_row, a_row, 1}, b, kChunk, c + row * kChunk, kChunk, kBlock,
-                 i + kBlock, depth);
+      product<Unit>({a + row * a_row, a_row}, s.k_columns, kChunk, c + row * kChunk, kChunk, kBlock,
+                    i + kBlock, depth);
     }
   }
 
@@ -154,100 +185,111 @@ struct Body : Prepare<S> {
     }
   }
 
-  /// scores and erase of kda, whose decay differs by channel. Between blocks of kBlock tokens the
-  /// decay is split at the later block's begin and the earlier one's end, so that every factor
-  /// stays below 1.
-  static void decay_scores_by_channel(const Params& p, const Scratch& s, int rows) {
-    const int width = padded(p.dk);
-    // kd: keys times the decay until their block's end; qg, kg: since their block's begin.
-    for (int t = 0; t < rows; ++t) {
-      const int block = t / kBlock * kBlock;
-      const float* begin = s.g + static_cast<std::int64_t>(block - 1) * width;
-      const float* end = s.g + static_cast<std::int64_t>(block + kBlock - 1) * width;
-      const std::int64_t row = static_cast<std::int64_t>(t) * width;
-      for (int c = 0; c < width; c += kWidth) {
-        const Vec g = S::load(s.g + row + c);
-        const Vec since = exp(block == 0 ? g : S::sub(g, S::load(begin + c)));
-        S::store(s.qg + row + c, S::mul(S::load(s.q + row + c), since));
-        S::store(s.kg + row + c, S::mul(S::load(s.k + row + c), since));
-        S::store(s.kd + row + c, S::mul(S::load(s.k + row + c), exp(S::sub(S::load(end + c), g))));
+  /// Tokens over which no channel of kda decays beyond kFactorRange: a chunk or a part of it. At
+  /// least kBlock, whose blocks may decay further.
+  static int decay_span(const Scratch& s, int rows, int width) {
+    for (int span = kChunk; span > kBlock; span /= 2) {
+      float most = 0.0f;
+      for (int t = 0; t < rows; t += span) {
+        const float over = decay_over(s, t, t + span < rows ? t + span : rows, width);
+        most = over > most ? over : most;
       }
+      if (most < kFactorRange) return span;
     }
-    for (int i0 = 0; i0 < rows; i0 += kBlock) {
-      const float* begin = s.g + static_cast<std::int64_t>(i0 - 1) * width;
-      for (int j0 = 0; j0 < i0; j0 += kBlock) {
-        const float* end = s.g + static_cast<std::int64_t>(j0 + kBlock - 1) * width;
-        for (int c = 0; c < width; c += kWidth) {
-          const Vec between = exp(S::sub(S::load(begin + c), S::load(end + c)));
-          for (int t = 0; t < kBlock; ++t) {
-            const float* key = s.kd + static_cast<std::int64_t>(j0 + t) * width + c;
-            S::store(s.block + static_cast<std::int64_t>(t) * width + c,
-                     S::mul(S::load(key), between));
-          }
-        }
-        transpose(s.block, kBlock, width, width, s.kt + j0, kChunk);
-      }
-      const std::int64_t i = static_cast<std::int64_t>(i0);
-      if (i0 > 0) {
-        product<S>({s.qg + i * width, width, 1}, s.kt, kChunk, s.scores + i * kChunk, kChunk,
-                   kBlock, i0, p.dk);
-        product<S>({s.kg + i * width, width, 1}, s.kt, kChunk, s.erase + i * kChunk, kChunk, kBlock,
-                   i0, p.dk);
-      }
-      if (decay_over_block(s, i0, width) < kFactorRange) {
-        diagonal_by_factors(p, s, i0);
-      } else {
-        diagonal_by_differences(p, s, i0);
-      }
-      for (int t = i0; t < i0 + kBlock; ++t) {
-        const Vec beta = S::set(s.beta[t]);
-        for (int j = 0; j < i0 + kBlock; j += kWidth) {
-          float* at = s.erase + static_cast<std::int64_t>(t) * kChunk + j;
-          S::store(at, S::mul(S::load(at), beta));
-        }
-      }
-    }
+    return kBlock;
   }
 
-  /// The largest logarithm, over the channels, by which a block's tokens decay.
-  static float decay_over_block(const Scratch& s, int i0, int width) {
-    const float* first = s.g + static_cast<std::int64_t>(i0) * width;
-    const float* last = first + static_cast<std::int64_t>(kBlock - 1) * width;
+  /// The largest logarithm, over the channels, by which tokens [from, to) decay.
+  static float decay_over(const Scratch& s, int from, int to, int width) {
+    const float* before = decay_before(s, from, width);
+    const float* last = decay_before(s, to, width);
     Vec most = S::zero();
     for (int c = 0; c < width; c += kWidth)
-      most = S::max(most, S::sub(S::load(first + c), S::load(last + c)));
+      most = S::max(most, S::sub(S::load(before + c), S::load(last + c)));
     return S::largest(most);
   }
+  /// kda: the logarithm of what has decayed before token t of the chunk.
+  static const float* decay_before(const Scratch& s, int t, int width) {
+    return s.g + static_cast<std::int64_t>(t - 1) * width;
+  }
 
-  /// Inside a block, the decay split at its middle token: factors may exceed 1, but none overflows.
-  static void diagonal_by_factors(const Params& p, const Scratch& s, int i0) {
+  /// scores and erase of kda, whose decay differs by channel. It is split at the begin of the later
+  /// token's span and the end of the earlier one's: three factors below 1 where the spans differ,
+  /// and where they are one, factors that kFactorRange bounds.
+  static void decay_scores_by_channel(const Params& p, const Scratch& s, int rows, int span) {
     const int width = padded(p.dk);
-    const std::int64_t size = static_cast<std::int64_t>(kBlock) * width;
-    const std::int64_t from = static_cast<std::int64_t>(i0) * width;
-    const float* middle = s.g + from + kBlock / 2 * static_cast<std::int64_t>(width);
-    float* left_q = s.block;
-    float* left_k = left_q + size;
-    float* right = left_k + size;
-    for (int t = 0; t < kBlock; ++t)
+    for (int t0 = 0; t0 < rows; t0 += span) decay_within_span(s, t0, end_of(t0, span, rows), width);
+    const Number* q = As::rows(s.qg, rows, width, s.q_rows);
+    const Number* k = As::rows(s.kg, rows, width, s.k_rows);
+    for (int i0 = 0; i0 < rows; i0 += span) {
+      const int end = end_of(i0, span, rows);
+      const bool factors = span > kBlock || decay_over(s, i0, end, width) < kFactorRange;
+      for (int j0 = 0; j0 < i0 + (factors ? span : 0); j0 += span) {
+        const int j_end = end_of(j0, span, rows);
+        const float* to = decay_before(s, i0, width);
+        const float* from = decay_before(s, j_end, width);
+        for (int c = 0; c < width; c += kWidth)
+          S::store(s.between + c, exp(S::sub(S::load(to + c), S::load(from + c))));
+        As::transposed(s.kd + static_cast<std::int64_t>(j0) * width, s.between, j_end - j0, width,
+                       s.k_columns + j0 * Unit::kPair, kChunk);
+      }
+      for (int i = i0; i < end; i += kBlock) {
+        const std::int64_t from = static_cast<std::int64_t>(i) * width;
+        const std::int64_t to = static_cast<std::int64_t>(i) * kChunk;
+        const int columns = factors ? i + kBlock : i0;
+        product<Unit>({q + from, width}, s.k_columns, kChunk, s.scores + to, kChunk, kBlock,
+                      columns, p.dk);
+        product<Unit>({k + from, width}, s.k_columns, kChunk, s.erase + to, kChunk, kBlock, columns,
+                      p.dk);
+      }
+      if (!factors) diagonal_by_differences(p, s, i0);
+    }
+    for (int t = 0; t < rows; ++t) {
+      const Vec beta = S::set(s.beta[t]);
+      const int end = t / kBlock * kBlock + kBlock;
+      for (int j = 0; j < end; j += kWidth) {
+        const std::int64_t at = static_cast<std::int64_t>(t) * kChunk + j;
+        S::store(s.scores + at, keep_below(S::load(s.scores + at), t - j + 1));
+        S::store(s.erase + at, keep_below(S::mul(S::load(s.erase + at), beta), t - j));
+      }
+    }
+  }
+
+  static int end_of(int begin, int span, int rows) {
+    return begin + span < rows ? begin + span : rows;
+  }
+
+  /// qg, kg: q and k times their decay since the span's begin; kd: k times its decay until its end.
+  static void decay_within_span(const Scratch& s, int begin, int end, int width) {
+    const float* before = decay_before(s, begin, width);
+    const float* last = decay_before(s, end, width);
+    for (int t = begin; t < end; ++t)
       for (int c = 0; c < width; c += kWidth) {
         const std::int64_t at = static_cast<std::int64_t>(t) * width + c;
-        const Vec k = S::load(s.k + from + at);
-        const Vec decay = S::sub(S::load(s.g + from + at), S::load(middle + c));
-        const Vec since = exp(decay);
-        S::store(left_q + at, S::mul(S::load(s.q + from + at), since));
-        S::store(left_k + at, S::mul(k, since));
-        S::store(right + at, S::mul(k, exp(S::sub(S::zero(), decay))));
+        const Vec g = S::load(s.g + at);
+        const Vec k = S::load(s.k + at);
+        const Vec since = exp(S::sub(g, S::load(before + c)));
+        S::store(s.qg + at, S::mul(S::load(s.q + at), since));
+        S::store(s.kg + at, S::mul(k, since));
+        S::store(s.kd + at, S::mul(k, exp(S::sub(S::load(last + c), g))));
       }
-    transpose(right, kBlock, width, width, s.kt, kChunk);
-    const std::int64_t to = static_cast<std::int64_t>(i0) * kChunk + i0;
-    product<S>({left_q, width, 1}, s.kt, kChunk, s.scores + to, kChunk, kBlock, kBlock, p.dk);
-    product<S>({left_k, width, 1}, s.kt, kChunk, s.erase + to, kChunk, kBlock, kBlock, p.dk);
-    for (int i = 0; i < kBlock; ++i)
-      for (int j = 0; j < kBlock; j += kWidth) {
-        const std::int64_t at = to + static_cast<std::int64_t>(i) * kChunk + j;
-        S::store(s.scores + at, keep_below(S::load(s.scores + at), i - j + 1));
-        S::store(s.erase + at, keep_below(S::load(s.erase + at), i - j));
+  }
+
+  /// qg, kg and kd of a span become those of the chunk.
+  static void decay_span_over_chunk(const Scratch& s, int begin, int end, int rows, int width) {
+    const float* before = decay_before(s, begin, width);
+    const float* last = decay_before(s, end, width);
+    const float* chunk_end = decay_before(s, rows, width);
+    for (int c = 0; c < width; c += kWidth) {
+      const Vec since = exp(S::load(before + c));
+      const Vec until = exp(S::sub(S::load(chunk_end + c), S::load(last + c)));
+      for (int t = begin; t < end; ++t) {
+        const std::int64_t at = static_cast<std::int64_t>(t) * width + c;
+        S::store(s.qg + at, S::mul(S::load(s.qg + at), since));
+        S::store(s.kg + at, S::mul(S::load(s.kg + at), since));
+        S::store(s.kd + at, S::mul(S::load(s.kd + at), until));
       }
+    }
   }
 
   /// Inside a block, for decays of any strength: the difference of exponents pair by pair.
@@ -278,7 +320,7 @@ struct Body : Prepare<S> {
 
   /// since and until: every token's decay since the chunk's begin and until its end. kda, whose
   /// decay differs by channel, has it inside qg, kg and kd instead, and ones here.
-  static void decay_rows(const Params& p, const Scratch& s, int rows) {
+  static void decay_rows(const Params& p, const Scratch& s, int rows, int span) {
     const int width = padded(p.dk);
     if (p.family != Family::kda) {
       const Vec end = S::set(s.g[rows - 1]);
@@ -289,22 +331,11 @@ struct Body : Prepare<S> {
       for (int c = 0; c < width; c += kWidth) S::store(s.row + c, exp(end));
       return;
     }
-    for (int t = 0; t < rows; t += kWidth) {
-      S::store(s.since + t, S::set(1.0f));
-      S::store(s.until + t, S::set(1.0f));
-    }
-    const float* end = s.g + static_cast<std::int64_t>(rows - 1) * width;
+    for (int t = 0; t < rows; t += kWidth) S::store(s.since + t, S::set(1.0f));
+    const float* end = decay_before(s, rows, width);
     for (int c = 0; c < width; c += kWidth) S::store(s.row + c, exp(S::load(end + c)));
-    for (int t = 0; t < rows; ++t)
-      for (int c = 0; c < width; c += kWidth) {
-        const std::int64_t at = static_cast<std::int64_t>(t) * width + c;
-        const Vec g = S::load(s.g + at);
-        const Vec since = exp(g);
-        const Vec k = S::load(s.k + at);
-        S::store(s.qg + at, S::mul(S::load(s.q + at), since));
-        S::store(s.kg + at, S::mul(k, since));
-        S::store(s.kd + at, S::mul(k, exp(S::sub(S::load(end + c), g))));
-      }
+    for (int t0 = 0; t0 < rows && span < rows; t0 += span)
+      decay_span_over_chunk(s, t0, end_of(t0, span, rows), rows, width);
   }
 
   /// so: k and q times the state, decays aside; u = (I + erase)^-1 (beta (v - decayed k S)), and
@@ -315,8 +346,13 @@ struct Body : Prepare<S> {
     const bool erases = delta_rule(p);
     const bool by_channel = p.family == Family::kda;
     const std::int64_t half = static_cast<std::int64_t>(kChunk) * dv;
-    product<S>({by_channel ? s.qg : s.q, dk, 1}, state, dv, s.so + half, dv, rows, dv, p.dk);
-    if (erases) product<S>({by_channel ? s.kg : s.k, dk, 1}, state, dv, s.so, dv, rows, dv, p.dk);
+    const Number* old = As::pairs(state, dk, dv, s.state_pairs);
+    const Number* q = As::rows(by_channel ? s.qg : s.q, rows, dk, s.q_rows);
+    product<Unit>({q, dk}, old, dv, s.so + half, dv, rows, dv, p.dk);
+    if (erases) {
+      const Number* k = As::rows(by_channel ? s.kg : s.k, rows, dk, s.k_rows);
+      product<Unit>({k, dk}, old, dv, s.so, dv, rows, dv, p.dk);
+    }
     for (int t = 0; t < rows; ++t) {
       const Vec beta = S::set(s.beta[t]);
       const Vec minus_since = S::set(-s.since[t]);
@@ -329,8 +365,8 @@ struct Body : Prepare<S> {
     if (!erases) return;
     for (int i0 = 0; i0 < rows; i0 += kBlock) {
       if (i0 > 0) {
-        product<S>({s.erase + static_cast<std::int64_t>(i0) * kChunk, kChunk, 1}, s.u, dv, s.so, dv,
-                   kBlock, dv, i0);
+        product<Exact>({s.erase + static_cast<std::int64_t>(i0) * kChunk, kChunk}, s.u, dv, s.so,
+                       dv, kBlock, dv, i0);
         for (int at = 0; at < kBlock * dv; at += kWidth) {
           float* u = s.u + static_cast<std::int64_t>(i0) * dv + at;
           S::store(u, S::sub(S::load(u), S::load(s.so + at)));
@@ -363,10 +399,12 @@ struct Body : Prepare<S> {
                      const Scratch& s) {
     const int dv = padded(p.dv);
     float* o = s.so + static_cast<std::int64_t>(kChunk) * dv;
+    const Number* scores = As::rows(s.scores, rows, kChunk, s.score_rows);
+    const Number* u = As::pairs(s.u, rows, dv, s.u_pairs);
     for (int i0 = 0; i0 < rows; i0 += kBlock)
-      product<S>({s.scores + static_cast<std::int64_t>(i0) * kChunk, kChunk, 1}, s.u, dv,
-                 o + static_cast<std::int64_t>(i0) * dv, dv, kBlock, dv, i0 + kBlock,
-                 {s.since + i0, 1});
+      product<Unit>({scores + static_cast<std::int64_t>(i0) * kChunk, kChunk}, u, dv,
+                    o + static_cast<std::int64_t>(i0) * dv, dv, kBlock, dv, i0 + kBlock,
+                    {s.since + i0, 1});
     const Vec skip = S::set(p.d_skip != nullptr ? p.d_skip[h] : 0.0f);
     for (int t = 0; t < count; ++t) {
       const std::int64_t row = (token + t) * p.o_row + static_cast<std::int64_t>(h) * p.dv;
@@ -387,7 +425,10 @@ struct Body : Prepare<S> {
       float* u = s.u + static_cast<std::int64_t>(t) * dv;
       for (int d = 0; d < dv; d += kWidth) S::store(u + d, S::mul(S::load(u + d), until));
     }
-    product<S>({by_channel ? s.kd : s.k, 1, dk}, s.u, dv, state, dv, p.dk, dv, rows, {s.row, 1});
+    const Number* k = As::pairs(by_channel ? s.kd : s.k, rows, dk, s.k_pairs);
+    const Number* u = As::pairs(s.u, rows, dv, s.u_pairs);
+    product<Unit>({k, Unit::kPair, static_cast<std::int64_t>(dk) * Unit::kPair}, u, dv, state, dv,
+                  p.dk, dv, rows, {s.row, 1});
   }
 
   static void sum_gates(const Params& p, const Scratch& s, int rows) {
@@ -406,9 +447,10 @@ struct Body : Prepare<S> {
       Base::normalise_rows(s.k, count, dk, 1.0f);
     }
     if (p.family == Family::kda) return;
-    transpose(s.k, rows, dk, dk, s.kt, kChunk);
-    product_below(s.q, dk, s.kt, s.qk, rows, p.dk);
-    if (delta_rule(p)) product_below(s.k, dk, s.kt, s.kk, rows, p.dk);
+    for (int c = 0; c < dk; c += kWidth) S::store(s.between + c, S::set(1.0f));
+    As::transposed(s.k, s.between, rows, dk, s.k_columns, kChunk);
+    product_below(As::rows(s.q, rows, dk, s.q_rows), dk, s, s.qk, rows, p.dk);
+    if (delta_rule(p)) product_below(As::rows(s.k, rows, dk, s.k_rows), dk, s, s.kk, rows, p.dk);
   }
 
   static void begin_convolutions(const Params& p, const Item& item, int first_head, int num_heads,
@@ -435,6 +477,8 @@ struct Body : Prepare<S> {
     const std::int64_t state_floats = static_cast<std::int64_t>(dk) * dv;
     for (std::int64_t at = 0; at < num_heads * state_floats; at += kWidth)
       S::store(s.state + at, S::zero());
+    for (int c = 0; c < dk && p.family == Family::kda; c += kWidth)
+      S::store(s.g - dk + c, S::zero());
     for (int n = 0; n < num_heads; ++n)
       transpose(state_of(p, item, first_head + n), p.dv, p.dk, p.dk, s.state + n * state_floats,
                 dv);
@@ -450,12 +494,14 @@ struct Body : Prepare<S> {
         Base::prepare_rows(p, p.v, p.v_channel, h, p.dv, token, count, rows, s.v_conv[n], s.v);
         Base::prepare_gates(p, h, token, count, rows, s.g, s.beta);
         sum_gates(p, s, rows);
+        int span = kChunk;
         if (p.family == Family::kda) {
-          decay_scores_by_channel(p, s, rows);
+          span = decay_span(s, rows, dk);
+          decay_scores_by_channel(p, s, rows, span);
         } else {
           decay_scores(p, s, rows);
         }
-        decay_rows(p, s, rows);
+        decay_rows(p, s, rows, span);
         solve(p, s, state, rows);
         output(p, token, h, count, rows, s);
         advance(p, s, state, rows);

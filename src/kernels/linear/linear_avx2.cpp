@@ -7,8 +7,8 @@ namespace attune::kernels::linear {
 
 const Kernel kAvx2Kernel{
     .isa = Isa::avx2,
-    .run = Body<simd::Avx2>::run,
-    .scratch_floats = Body<simd::Avx2>::scratch_floats,
+    .run = Body<dense::FmaUnit<simd::Avx2>>::run,
+    .scratch_floats = Body<dense::FmaUnit<simd::Avx2>>::scratch_floats,
     .convolve = ConvolutionBody<simd::Avx2>::run,
     .convolution_floats = ConvolutionBody<simd::Avx2>::scratch_floats,
 };

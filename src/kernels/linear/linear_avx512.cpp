@@ -7,8 +7,8 @@ namespace attune::kernels::linear {
 
 const Kernel kAvx512Kernel{
     .isa = Isa::avx512,
-    .run = Body<simd::Avx512>::run,
-    .scratch_floats = Body<simd::Avx512>::scratch_floats,
+    .run = Body<dense::FmaUnit<simd::Avx512>>::run,
+    .scratch_floats = Body<dense::FmaUnit<simd::Avx512>>::scratch_floats,
     .convolve = ConvolutionBody<simd::Avx512>::run,
     .convolution_floats = ConvolutionBody<simd::Avx512>::scratch_floats,
 };

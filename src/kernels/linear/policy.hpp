@@ -9,7 +9,7 @@ inline constexpr int kBlock =
 inline constexpr int kPadding =
     16;  ///< floats that scratch rows are padded to; a multiple of every vector width
 inline constexpr int kMaxTaps = 8;         ///< of the convolution
-inline constexpr int kSharedHeads = 4;     ///< value heads that go through a chunk together
+inline constexpr int kSharedHeads = 8;     ///< value heads that go through a chunk together
 inline constexpr int kLine = 16;           ///< floats of a cache line
 inline constexpr int kAhead = 2048;        ///< floats a decode step fetches ahead in the state
 inline constexpr int kRecurrentBelow = 9;  ///< fewer tokens of a chunk go one by one

@@ -7,8 +7,8 @@ namespace attune::kernels::linear {
 
 const Kernel kScalarKernel{
     .isa = Isa::scalar,
-    .run = Body<simd::Scalar>::run,
-    .scratch_floats = Body<simd::Scalar>::scratch_floats,
+    .run = Body<dense::FmaUnit<simd::Scalar>>::run,
+    .scratch_floats = Body<dense::FmaUnit<simd::Scalar>>::scratch_floats,
     .convolve = ConvolutionBody<simd::Scalar>::run,
     .convolution_floats = ConvolutionBody<simd::Scalar>::scratch_floats,
 };

@@ -3,7 +3,8 @@
 namespace attune::kernels::linear {
 namespace {
 
-constexpr const Kernel* kKernels[] = {&kAvx512Kernel, &kAvx2Kernel, &kScalarKernel};
+constexpr const Kernel* kKernels[] = {&kAvx512Bf16Kernel, &kAvx512Kernel, &kAvx2Kernel,
+                                      &kScalarKernel};
 
 }  // namespace
 

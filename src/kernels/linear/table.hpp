@@ -10,7 +10,7 @@
 namespace attune::kernels::linear {
 
 /// Instruction sets by the words of --force-isa.
-enum class Isa : std::uint8_t { scalar, avx2, avx512 };
+enum class Isa : std::uint8_t { scalar, avx2, avx512, avx512_bf16 };
 
 struct Kernel {
   Isa isa = Isa::scalar;
@@ -28,6 +28,7 @@ struct Kernel {
 extern const Kernel kScalarKernel;
 extern const Kernel kAvx2Kernel;
 extern const Kernel kAvx512Kernel;
+extern const Kernel kAvx512Bf16Kernel;
 
 /// Every kernel of this build, strongest first.
 [[nodiscard]] std::span<const Kernel* const> kernels();

@@ -106,6 +106,14 @@ struct Avx512Bf16Verbs : Avx512Verbs<Isa> {
 
   static Pairs round_to_pairs(F low, F high) { return (__m512i)_mm512_cvtne2ps_pbh(high, low); }
 
+  /// Lane i: number i of `first`, then of `second`.
+  static Pairs pair_lanes(F first, F second) {
+    const __m512i kAlternate =
+        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return _mm512_permutexvar_epi16(kAlternate, round_to_pairs(first, second));
+  }
+
   /// A 16 by 16 matrix of pairs.
   static void transpose_pairs(Pairs (&m)[Base::kLanes]) {
     F cells[Base::kLanes];
