@@ -191,7 +191,7 @@ class ItemMaker {
         !setup_.batch_invariant ||
         (batch_.form != BatchForm::extend && batch_.qo_len(whole.request) == whole.num_tokens);
     const plan::KvSplit split =
-        may_split ? plan::split_kv(split_policy(setup_), range, block.cost, total_cost_)
+        may_split ? plan::split_kv(own_policy(block), range, block.cost, total_cost_)
                   : plan::KvSplit{.range = range};
     const bool partial = shares || split.num_parts > 1;
     for (std::int64_t part = 0; part < split.num_parts; ++part)
@@ -205,21 +205,50 @@ class ItemMaker {
     partial_rows_ += split.num_parts * rows;
   }
 
-  /// Joins the states of a request's own keys, if any, and of its levels.
+  /// A packed block that is the whole batch is cut once a thread: its parts are equal, and the
+  /// state of its many rows is as long as hundreds of latent keys.
+  [[nodiscard]] plan::SplitPolicy own_policy(const Block& block) const {
+    plan::SplitPolicy policy = split_policy(setup_);
+    if (!block.decodes && block.cost >= total_cost_ && policy.target_parts > 1)
+      policy.target_parts = setup_.num_threads;
+    return policy;
+  }
+
+  /// Joins the states of a request's own keys, if any, and of its levels. One thread would read
+  /// all parts of a long request at its own speed: the rows are shared out.
   void add_merge(const Block& block, const kernels::merge_states::Source& own) {
     const dense::Item& whole = block.item;
+    const std::int64_t rows =
+        base::ceil_div<std::int64_t>(whole.num_tokens * whole.num_heads, setup_.num_threads);
+    const std::int64_t heads = std::min<std::int64_t>(rows, whole.num_heads);
+    const std::int64_t tokens = std::max<std::int64_t>(rows / whole.num_heads, 1);
+    for (std::int64_t t = 0; t < whole.num_tokens; t += tokens) {
+      for (std::int64_t h = 0; h < whole.num_heads; h += heads) {
+        dense::Item piece = whole;
+        piece.first_token += t;
+        piece.num_tokens = std::min(tokens, whole.num_tokens - t);
+        piece.first_head += static_cast<int>(h);
+        piece.num_heads = static_cast<int>(std::min(heads, whole.num_heads - h));
+        kernels::merge_states::Source states = own;
+        states.first_row += t * own.token_stride + h;
+        add_merge_of(piece, states);
+      }
+    }
+  }
+
+  void add_merge_of(const dense::Item& rows, const kernels::merge_states::Source& own) {
     kernels::merge_states::Item merge{
-        .first_token = whole.first_token,
-        .num_tokens = whole.num_tokens,
-        .first_head = whole.first_head,
-        .num_heads = whole.num_heads,
+        .first_token = rows.first_token,
+        .num_tokens = rows.num_tokens,
+        .first_head = rows.first_head,
+        .num_heads = rows.num_heads,
         .first_source = static_cast<std::int64_t>(plan_.sources.size())};
     if (own.num_parts > 0) plan_.sources.push_back(own);
-    for (std::int32_t i = cascade_.level_of(whole.request); i >= 0;) {
+    for (std::int32_t i = cascade_.level_of(rows.request); i >= 0;) {
       const plan::SharedLevel& level = cascade_.levels[static_cast<std::size_t>(i)];
       kernels::merge_states::Source source = level_states_[static_cast<std::size_t>(i)];
       source.first_row +=
-          (whole.first_token - level.first_token) * source.token_stride + whole.first_head;
+          (rows.first_token - level.first_token) * source.token_stride + rows.first_head;
       plan_.sources.push_back(source);
       i = level.outer;
     }
