@@ -172,6 +172,7 @@ int generate(const GenerateOptions& options) {
       engine_options(options, *prompts, checkpoint->config);
   if (!engine.ok()) return report(engine.status());
   const ModelRun model_run{.weights = options.weights,
+                           .weights_cache = options.weights_cache,
                            .batch_invariant = options.batch_invariant,
                            .prefix_cache = !options.no_prefix_cache,
                            .engine = *engine,

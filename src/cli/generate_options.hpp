@@ -29,6 +29,7 @@ struct GenerateOptions {
   std::optional<std::string> perplexity;
   bool chat = false;
   std::string weights = "auto";
+  std::string weights_cache;
   std::vector<std::string> stop;
   bool ignore_eos = false;
   std::int64_t max_new_tokens = 64;

@@ -67,6 +67,17 @@ Json graphs_json(const runtime::EngineStatistics& s) {
           {"replanned", s.replanning.count}, {"replanned_why", s.replanning.last_reason}};
 }
 
+/// Of a file of converted weights, as it was found; all but a complete one were then made.
+const char* word_of(model::ConvertedWeights::State state) {
+  switch (state) {
+    case model::ConvertedWeights::State::complete: return "read";
+    case model::ConvertedWeights::State::absent: return "made";
+    case model::ConvertedWeights::State::other: return "made anew: of other weights";
+    case model::ConvertedWeights::State::truncated: return "made anew: it was damaged";
+  }
+  return "";
+}
+
 }  // namespace
 
 void print_json(const std::vector<Generation>& generations, runtime::Session& session) {
@@ -86,6 +97,7 @@ void print_json(const std::vector<Generation>& generations, runtime::Session& se
   out["peak_rss_bytes"] = runtime::peak_rss_bytes();
   out["kv_bytes"] = s.kv_bytes;
   out["weight_bytes"] = session.weight_bytes();
+  if (session.converted_weights()) out["weights_cache"] = word_of(*session.converted_weights());
   out["steps"] = s.num_steps;
   out["preemptions"] = s.num_preemptions;
   out["prefix_cache"] = prefix_cache_json(session.engine(), s);
@@ -121,6 +133,8 @@ void print_statistics(runtime::Session& session) {
                s.graphs.recorded, s.graphs.replayed, s.graphs.issued,
                s.graphs.refusal.empty() ? "" : " · none recorded: ", s.graphs.refusal);
   }
+  if (session.converted_weights())
+    fmt::print(stderr, "weights cache {}\n", word_of(*session.converted_weights()));
   constexpr double kMiB = 1 << 20;
   fmt::print(stderr, "prefill {} tokens, {:.1f}/s · decode {} tokens, {:.1f}/s · load {:.2f} s\n",
              s.prefill_tokens, rate(s.prefill_tokens, s.prefill_seconds), s.decode_tokens,

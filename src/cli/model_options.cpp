@@ -85,6 +85,7 @@ Result<std::unique_ptr<runtime::Session>> open_session(const CommonOptions& opti
   if (run.engine.speculation.enabled()) opening->request.selection.speculative_topk = 1;
   runtime::SessionOptions session = opening->session;
   session.engine = run.engine;
+  session.converted_weights = run.weights_cache;
   session.calibration = run.calibration;
   auto opened = runtime::Session::open(std::move(checkpoint), opening->make_backends(), session);
   if (!opened.ok()) return opened.status();

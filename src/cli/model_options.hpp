@@ -24,6 +24,7 @@ Result<model::CpuWeights> parse_weights(const std::string& word);
 /// How to run a model, beyond what every command shares.
 struct ModelRun {
   std::string weights = "auto";  ///< auto, as_stored, bf16, fp32
+  std::string weights_cache{};   ///< a file of converted weights; empty = none
   bool batch_invariant = false;
   bool prefix_cache = true;  ///< which a choice of backends may depend on
   runtime::EngineOptions engine{};

@@ -30,6 +30,7 @@ int print_perplexity(const GenerateOptions& options, model::Checkpoint checkpoin
 
   const std::int64_t window = std::min(checkpoint.config.context_length, kWindow);
   ModelRun run{.weights = options.weights,
+               .weights_cache = options.weights_cache,
                .batch_invariant = options.batch_invariant,
                .calibration = calibration_tokens(options.common, &tokenizer)};
   run.engine.context_limit = window;

@@ -21,15 +21,15 @@ kernels::ops::GatedRow gated_row(const ActivationParams& params, const float* x,
           .out = out};
 }
 
-Result<std::unique_ptr<CpuExperts>> CpuExperts::make(const ExpertParts& parts, CpuWeights form,
-                                                     Executor& executor, WeightArena& arena) {
+Result<std::unique_ptr<CpuExperts>> CpuExperts::make(const ExpertParts& parts,
+                                                     const Conversion& conversion) {
   require(parts.gate_up.size() == parts.down.size(), "every expert has both matrices");
   auto experts = std::make_unique<CpuExperts>();
   experts->activation_ = parts.activation;
   for (std::size_t e = 0; e < parts.gate_up.size(); ++e) {
-    auto gate_up = CpuLinear::make(parts.gate_up[e], form, executor, arena);
+    auto gate_up = CpuLinear::make(parts.gate_up[e], conversion);
     if (!gate_up.ok()) return gate_up.status();
-    auto down = CpuLinear::make(parts.down[e], form, executor, arena);
+    auto down = CpuLinear::make(parts.down[e], conversion);
     if (!down.ok()) return down.status();
     require((*gate_up)->rows() == 2 * (*down)->columns(), "gate and up as wide as down");
     experts->gate_up_.push_back(std::move(*gate_up));

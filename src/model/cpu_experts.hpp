@@ -21,8 +21,8 @@ namespace attune::model {
 
 class CpuExperts final : public Experts {
  public:
-  static Result<std::unique_ptr<CpuExperts>> make(const ExpertParts& parts, CpuWeights form,
-                                                  Executor& executor, WeightArena& arena);
+  static Result<std::unique_ptr<CpuExperts>> make(const ExpertParts& parts,
+                                                  const Conversion& conversion);
 
   [[nodiscard]] int num_experts() const override { return static_cast<int>(gate_up_.size()); }
   [[nodiscard]] const CpuLinear& gate_up(std::int64_t e) const {

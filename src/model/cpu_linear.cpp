@@ -68,8 +68,8 @@ void pack_tiles(const WeightView& view, std::int64_t stride, std::byte* out, Exe
 
 }  // namespace
 
-Result<std::unique_ptr<CpuLinear>> CpuLinear::make(const LinearParts& parts, CpuWeights form,
-                                                   Executor& executor, WeightArena& arena) {
+Result<std::unique_ptr<CpuLinear>> CpuLinear::make(const LinearParts& parts,
+                                                   const Conversion& conversion) {
   require(!parts.weights.empty(), "a matrix has parts");
   require(parts.biases.empty() || parts.biases.size() == parts.weights.size(),
           "biases: none, or one for each matrix");
@@ -83,16 +83,15 @@ Result<std::unique_ptr<CpuLinear>> CpuLinear::make(const LinearParts& parts, Cpu
     linear->segments_.push_back({.view = view, .first_row = linear->rows_});
     linear->rows_ += view.rows();
     if (parts.lookup_only) continue;
-    if (Status s = linear->convert_segment(view, form, executor, arena); !s.ok()) return s;
+    if (Status s = linear->convert_segment(view, conversion); !s.ok()) return s;
   }
   if (Status s = linear->add_biases(parts); !s.ok()) return s;
-  linear->cut_into_jobs(executor.num_threads());
+  linear->cut_into_jobs(conversion.executor.num_threads());
   return linear;
 }
 
-Status CpuLinear::convert_segment(const WeightView& view, CpuWeights form, Executor& executor,
-                                  WeightArena& arena) {
-  const WeightType type = multiplied_as(view.type, form);
+Status CpuLinear::convert_segment(const WeightView& view, const Conversion& conversion) {
+  const WeightType type = multiplied_as(view.type, conversion.form);
   const bool repack = kernels::ops::is_quantised(type);
   if (!repack && type == view.type && usable_in_place(view)) return {};
 
@@ -106,15 +105,24 @@ Status CpuLinear::convert_segment(const WeightView& view, CpuWeights form, Execu
     s.tile_stride = quant::tile_bytes(layout, columns);
     bytes = base::ceil_div<std::int64_t>(view.rows(), quant::kTileRows) * s.tile_stride;
   }
-  std::byte* memory = arena.take(static_cast<std::size_t>(bytes));
+  std::byte* memory = conversion.arena.take(static_cast<std::size_t>(bytes));
   if (memory == nullptr)
     return {StatusCode::out_of_memory,
             "no memory for " + std::to_string(bytes) + " bytes of weights"};
+  const std::span<std::byte> out(memory, static_cast<std::size_t>(bytes));
+  ConvertedWeights* kept = conversion.kept;
+  const std::uint64_t key = kept == nullptr ? 0 : ConvertedWeights::key_of(view, type);
+  if (kept == nullptr || !kept->read(key, out)) {
+    if (repack) {
+      pack_tiles(view, s.tile_stride, memory, conversion.executor);
+    } else {
+      convert_rows(view, type, memory, conversion.executor);
+    }
+    if (kept != nullptr) kept->write(key, out);
+  }
   if (repack) {
-    pack_tiles(view, s.tile_stride, memory, executor);
     s.tiles = memory;
   } else {
-    convert_rows(view, type, memory, executor);
     s.view.data = memory;
     s.view.type = type;
   }

@@ -15,8 +15,18 @@
 #include "model/cpu_ops.hpp"
 #include "model/ops.hpp"
 #include "model/weight_arena.hpp"
+#include "model/weights/converted_weights.hpp"
 
 namespace attune::model {
+
+/// What turning weights into their products' form takes. All of it outlives the weights but `kept`,
+/// which is used at load only.
+struct Conversion {
+  CpuWeights form;
+  Executor& executor;
+  WeightArena& arena;
+  ConvertedWeights* kept = nullptr;  ///< of an earlier run; may be absent
+};
 
 class CpuLinear final : public Linear {
  public:
@@ -36,9 +46,8 @@ class CpuLinear final : public Linear {
     std::int64_t count = 0;
   };
 
-  /// `arena` must outlive the result.
-  static Result<std::unique_ptr<CpuLinear>> make(const LinearParts& parts, CpuWeights form,
-                                                 Executor& executor, WeightArena& arena);
+  static Result<std::unique_ptr<CpuLinear>> make(const LinearParts& parts,
+                                                 const Conversion& conversion);
 
   [[nodiscard]] std::int64_t rows() const override { return rows_; }
   [[nodiscard]] std::int64_t columns() const override { return columns_; }
@@ -48,8 +57,7 @@ class CpuLinear final : public Linear {
   [[nodiscard]] const float* bias() const { return bias_.empty() ? nullptr : bias_.data(); }
 
  private:
-  Status convert_segment(const WeightView& view, CpuWeights form, Executor& executor,
-                         WeightArena& arena);
+  Status convert_segment(const WeightView& view, const Conversion& conversion);
   Status add_biases(const LinearParts& parts);
   void cut_into_jobs(int num_threads);
 

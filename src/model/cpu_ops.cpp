@@ -173,6 +173,9 @@ class CpuOps final : public Ops {
                      for (std::int64_t r = first; r < last; ++r) body(r);
                    });
   }
+  [[nodiscard]] Conversion conversion() {
+    return {options_.weights, executor_, arena_, options_.converted};
+  }
   void norm_row(const float* x, const NormParams& params, std::int64_t width, float* out) const;
 
   Executor& executor_;
@@ -195,7 +198,7 @@ Result<Buffer> CpuOps::allocate(std::size_t bytes) {
 }
 
 Result<std::unique_ptr<Linear>> CpuOps::make_linear(const LinearParts& parts) {
-  auto linear = CpuLinear::make(parts, options_.weights, executor_, arena_);
+  auto linear = CpuLinear::make(parts, conversion());
   if (!linear.ok()) return linear.status();
   return std::unique_ptr<Linear>(std::move(*linear));
 }
@@ -211,7 +214,7 @@ Result<std::unique_ptr<HeadLinears>> CpuOps::make_head_linears(std::span<const W
 }
 
 Result<std::unique_ptr<Experts>> CpuOps::make_experts(const ExpertParts& parts) {
-  auto experts = CpuExperts::make(parts, options_.weights, executor_, arena_);
+  auto experts = CpuExperts::make(parts, conversion());
   if (!experts.ok()) return experts.status();
   return std::unique_ptr<Experts>(std::move(*experts));
 }

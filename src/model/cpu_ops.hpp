@@ -10,6 +10,8 @@
 
 namespace attune::model {
 
+class ConvertedWeights;
+
 enum class CpuWeights : std::uint8_t {
   as_stored,  ///< straight from the file's blocks; activations are quantised to 8 bits where that
               ///< is fastest
@@ -23,6 +25,8 @@ struct CpuOpsOptions {
   /// A row's bits must not depend on how many rows are multiplied with it: large products run as
   /// small ones, which is slower.
   bool batch_invariant = false;
+  /// Reads and keeps what weights are converted to; used until the model is loaded. nullptr = none.
+  ConvertedWeights* converted = nullptr;
 };
 
 /// Activations are fp32. `executor` outlives the result; its threads run the work.

@@ -21,7 +21,12 @@ Result<std::unique_ptr<Ops>> make_device_ops(const DeviceInfo& device, Executor&
                                              const CpuOpsOptions& options) {
   switch (device.kind) {
     case DeviceKind::cpu: return make_cpu_ops(executor, options);
-    case DeviceKind::cuda: return cuda_ops(device, options.weights);
+    case DeviceKind::cuda:
+      if (options.converted != nullptr)
+        return unsupported(
+            "a file of converted weights is for CPUs; on a GPU weights are converted on the card: "
+            "leave it out");
+      return cuda_ops(device, options.weights);
     default:
       return unsupported("models run on cpu and cuda, not on " + std::string(name(device.kind)));
   }

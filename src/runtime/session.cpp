@@ -29,6 +29,15 @@ std::vector<std::int32_t> calibration_tokens(const SessionOptions& options,
   return tokens;
 }
 
+Result<std::unique_ptr<model::ConvertedWeights>> open_converted(
+    const SessionOptions& options, const model::Checkpoint& checkpoint) {
+  const Result<std::uint64_t> source = model::identity_of_files(checkpoint.path);
+  if (!source.ok()) return source.status();
+  // Each form has records of its own, and a file holds those of one.
+  return model::ConvertedWeights::open(options.converted_weights,
+                                       *source + static_cast<std::uint64_t>(options.weights));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
@@ -49,10 +58,19 @@ Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
   Result<BackendSet> backends = make_backends(config, *session->threads_, std::nullopt);
   if (!backends.ok()) return backends.status();
 
+  std::unique_ptr<model::ConvertedWeights> converted;
+  if (!options.converted_weights.empty()) {
+    Result<std::unique_ptr<model::ConvertedWeights>> opened =
+        open_converted(options, session->checkpoint_);
+    if (!opened.ok()) return opened.status();
+    converted = std::move(*opened);
+    session->converted_ = converted->state();
+  }
   auto ops = model::make_device_ops(options.device, *session->threads_,
                                     {.weights = options.weights,
                                      .isa = options.device.isa,
-                                     .batch_invariant = options.batch_invariant});
+                                     .batch_invariant = options.batch_invariant,
+                                     .converted = converted.get()});
   if (!ops.ok()) return ops.status();
   session->ops_ = std::move(*ops);
   const bool calibrate = needs_calibration(*backends);
@@ -65,6 +83,8 @@ Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
                                   *session->ops_, bounds);
   if (!model.ok()) return model.status();
   session->model_ = std::move(*model);
+  if (converted != nullptr)
+    if (Status s = converted->finish(); !s.ok()) return s;
   if (calibrate) {
     Result<BackendSet> exact = make_backends(config, *session->threads_, DType::f32);
     if (!exact.ok()) return exact.status();

@@ -16,6 +16,7 @@
 #include "model/checkpoint.hpp"
 #include "model/cpu_ops.hpp"
 #include "model/model.hpp"
+#include "model/weights/converted_weights.hpp"
 #include "runtime/backend_set.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/kv_calibration.hpp"
@@ -26,6 +27,8 @@ struct SessionOptions {
   DeviceInfo device;
   int num_threads = 1;
   model::CpuWeights weights = model::CpuWeights::as_stored;
+  /// Where the weights in their products' form are kept between runs; empty = nowhere.
+  std::string converted_weights{};
   bool batch_invariant = false;  ///< of the products; the backends are asked by who makes them
   EngineOptions engine;          ///< context_limit 0 = the model's
   /// What integer KV caches are calibrated with; empty = tokens from all over the vocabulary.
@@ -51,6 +54,10 @@ class Session {
   /// Of the weights as they lie in the files.
   [[nodiscard]] std::int64_t weight_bytes() const { return checkpoint_.weights->total_bytes(); }
   [[nodiscard]] double load_seconds() const { return load_seconds_; }
+  /// How the file of converted weights was found; nullopt = none was asked for.
+  [[nodiscard]] std::optional<model::ConvertedWeights::State> converted_weights() const {
+    return converted_;
+  }
 
  private:
   Session() = default;
@@ -63,6 +70,7 @@ class Session {
   KvScales kv_scales_;
   std::unique_ptr<Engine> engine_;
   double load_seconds_ = 0;
+  std::optional<model::ConvertedWeights::State> converted_;
 };
 
 /// The most memory this process ever held, in bytes; 0 where the system does not say.

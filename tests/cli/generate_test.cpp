@@ -77,6 +77,22 @@ void expect_mistake(const Outcome& o, const std::string& part) {
   EXPECT_THAT(o.err, HasSubstr(part));
 }
 
+TEST(Generate, AWeightsCacheIsMadeThenReadAndChangesNothing) {
+  const ScratchFolder folder;
+  const std::string file = (folder / "weights").string();
+  const std::vector<std::string> words{"--tokens", "1,2,3", "--weights", "bf16", "--json"};
+  std::vector<std::string> keeping = words;
+  keeping.insert(keeping.end(), {"--weights-cache", file});
+  const json plain = parsed(generate(golden("llama"), words));
+  const json made = parsed(generate(golden("llama"), keeping));
+  const json read = parsed(generate(golden("llama"), keeping));
+  EXPECT_FALSE(plain.contains("weights_cache"));
+  EXPECT_EQ(made["weights_cache"], "made");
+  EXPECT_EQ(read["weights_cache"], "read");
+  EXPECT_EQ(made["tokens"], plain["tokens"]);
+  EXPECT_EQ(read["tokens"], plain["tokens"]);
+}
+
 TEST(Generate, AnswersInJsonWithTheContractsFields) {
   const json out =
       parsed(generate(golden("llama"), {"--tokens", "5,6,7", "--json", "--weights", "fp32",
