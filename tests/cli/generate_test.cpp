@@ -78,19 +78,22 @@ void expect_mistake(const Outcome& o, const std::string& part) {
 }
 
 TEST(Generate, AWeightsCacheIsMadeThenReadAndChangesNothing) {
-  const ScratchFolder folder;
-  const std::string file = (folder / "weights").string();
-  const std::vector<std::string> words{"--tokens", "1,2,3", "--weights", "bf16", "--json"};
-  std::vector<std::string> keeping = words;
-  keeping.insert(keeping.end(), {"--weights-cache", file});
-  const json plain = parsed(generate(golden("llama"), words));
-  const json made = parsed(generate(golden("llama"), keeping));
-  const json read = parsed(generate(golden("llama"), keeping));
-  EXPECT_FALSE(plain.contains("weights_cache"));
-  EXPECT_EQ(made["weights_cache"], "made");
-  EXPECT_EQ(read["weights_cache"], "read");
-  EXPECT_EQ(made["tokens"], plain["tokens"]);
-  EXPECT_EQ(read["tokens"], plain["tokens"]);
+  // These weights are bf16 on file: nothing is converted in the first form, everything in the
+  // other.
+  for (const char* form : {"bf16", "fp32"}) {
+    const ScratchFolder folder;
+    const std::vector<std::string> words{"--tokens", "1,2,3", "--weights", form, "--json"};
+    std::vector<std::string> keeping = words;
+    keeping.insert(keeping.end(), {"--weights-cache", (folder / "weights").string()});
+    const json plain = parsed(generate(golden("llama"), words));
+    const json made = parsed(generate(golden("llama"), keeping));
+    const json read = parsed(generate(golden("llama"), keeping));
+    EXPECT_FALSE(plain.contains("weights_cache"));
+    EXPECT_EQ(made["weights_cache"], "made");
+    EXPECT_EQ(read["weights_cache"], "read");
+    EXPECT_EQ(made["tokens"], plain["tokens"]);
+    EXPECT_EQ(read["tokens"], plain["tokens"]);
+  }
 }
 
 TEST(Generate, AnswersInJsonWithTheContractsFields) {

@@ -34,8 +34,9 @@ struct Header {
   std::uint64_t index_offset = 0;
   std::uint64_t num_records = 0;
   std::uint64_t index_checksum = 0;
+  std::array<std::uint64_t, 2> unused{};
 };
-static_assert(sizeof(Header) <= kLine);
+static_assert(sizeof(Header) == kLine);
 
 /// Four sums side by side, so that it runs as fast as the bytes arrive. Against damage, not against
 /// an adversary.
