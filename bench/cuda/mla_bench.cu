@@ -127,7 +127,7 @@ Launchable prepare(const Data& d, const Cut& cut) {
   l.older = cut.older;
   const DType dtype = d.p.f16 ? DType::f16 : DType::bf16;
   l.hopper = sm90::instance_of(dtype, d.p.page);
-  l.older_kernel = sm80::instance_of(dtype, d.p.heads, 227 * 1024);
+  l.older_kernel = sm80::instance_of(dtype, {}, d.p.heads, 227 * 1024);
   expect_ok(sm90::prepare(l.hopper), "prepare");
   const auto resident = sm80::prepare(l.older_kernel);
   expect_ok(resident.ok() ? Status{} : resident.status(), "prepare");

@@ -47,6 +47,7 @@ struct Problem {
   bool causal = true;
   std::int32_t page_size = sm90::kKeys;
   bool sm80 = false;  ///< else Hopper's kernel, which gathers where a page is no tile
+  sm80::Dims dims{};  ///< of sm80's kernel
 };
 
 struct Result {
@@ -59,7 +60,12 @@ struct Result {
 /// than its columns, so that strides are not what dense tensors have.
 class Case {
  public:
-  explicit Case(const Problem& problem) : p_(problem), page_size_(problem.page_size) {
+  explicit Case(const Problem& problem)
+      : p_(problem),
+        page_size_(problem.page_size),
+        dim_qk_(problem.dims.qk),
+        dim_vo_(problem.dims.vo),
+        query_stride_(problem.dims.qk + 8) {
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     for (std::size_t i = 0; i < p_.qo.size(); ++i) {
@@ -71,14 +77,14 @@ class Case {
     for (std::int32_t n = 0; n < kv_indptr_.back(); ++n) indices_.push_back(2 * n + 1);
     std::shuffle(indices_.begin(), indices_.end(), random);
     num_pages_ = 2 * kv_indptr_.back() + 2;
-    cache_.assign(static_cast<std::size_t>(num_pages_ * page_size_ * kDimQk), kNan);
+    cache_.assign(static_cast<std::size_t>(num_pages_ * page_size_ * dim_qk_), kNan);
     for (std::size_t i = 0; i < p_.kv.size(); ++i)
       for (std::int32_t j = 0; j < p_.kv[i]; ++j)
-        for (int d = 0; d < kDimQk; ++d) *key(i, j, d) = to_bf16(normal(random));
-    q_.assign(tokens() * static_cast<std::size_t>(p_.heads * kQueryStride), kNan);
+        for (int d = 0; d < dim_qk_; ++d) *key(i, j, d) = to_bf16(normal(random));
+    q_.assign(tokens() * static_cast<std::size_t>(p_.heads * query_stride_), kNan);
     for (std::size_t row = 0; row < rows(); ++row)
-      for (int d = 0; d < kDimQk; ++d)
-        q_[row * kQueryStride + static_cast<std::size_t>(d)] = to_bf16(normal(random));
+      for (int d = 0; d < dim_qk_; ++d)
+        q_[row * query_stride_ + static_cast<std::size_t>(d)] = to_bf16(normal(random));
   }
 
   Result run(emulated::Rules rules) {
@@ -90,7 +96,7 @@ class Case {
                     .kv_indices = indices_,
                     .kv_last_page_len = last_};
     const bool gather = p_.sm80;
-    const sm80::Instance gathering = sm80::instance_of(DType::bf16, p_.heads, 227 * 1024);
+    const sm80::Instance gathering = sm80::instance_of(DType::bf16, p_.dims, p_.heads, 227 * 1024);
     const plan::LatentRules latent{.num_heads = p_.heads,
                                    .causal = p_.causal,
                                    .meetings = !gather,
@@ -107,24 +113,24 @@ class Case {
                                      .most_parts = list.most_parts};
     const std::size_t blocks = static_cast<std::size_t>(list.places * shape.lanes * latent.rows);
     const float nan = std::numeric_limits<float>::quiet_NaN();
-    std::vector<float> partial_o(blocks * kDimVo + 1, nan);
+    std::vector<float> partial_o(blocks * dim_vo_ + 1, nan);
     std::vector<float> partial_maximum(blocks + 1, nan);
     std::vector<float> partial_sum(blocks + 1, nan);
-    Result result{.o = std::vector<std::uint16_t>(rows() * kDimVo + 8, kNan),
+    Result result{.o = std::vector<std::uint16_t>(rows() * dim_vo_ + 8, kNan),
                   .lse = std::vector<float>(rows() + 1, nan),
                   .cuts = work.num_merges + list.meetings};
     std::vector<std::int32_t> arrivals(static_cast<std::size_t>(list.meetings * shape.lanes), 0);
     const Params params{.q = q_.data(),
                         .q_tokens = static_cast<std::int64_t>(tokens()),
-                        .q_token_stride = std::int64_t{p_.heads} * kQueryStride,
-                        .q_head_stride = kQueryStride,
+                        .q_token_stride = std::int64_t{p_.heads} * query_stride_,
+                        .q_head_stride = query_stride_,
                         .k = cache_.data(),
                         .num_pages = num_pages_,
-                        .k_page_stride = std::int64_t{page_size_} * kDimQk,
-                        .k_token_stride = kDimQk,
+                        .k_page_stride = std::int64_t{page_size_} * dim_qk_,
+                        .k_token_stride = dim_qk_,
                         .o = result.o.data(),
-                        .o_token_stride = std::int64_t{p_.heads} * kDimVo,
-                        .o_head_stride = kDimVo,
+                        .o_token_stride = std::int64_t{p_.heads} * dim_vo_,
+                        .o_head_stride = dim_vo_,
                         .lse = result.lse.data(),
                         .lse_token_stride = p_.heads,
                         .lse_head_stride = 1,
@@ -145,6 +151,8 @@ class Case {
                         .head_blocks = shape.head_blocks,
                         .page_size = page_size_,
                         .causal = p_.causal ? 1 : 0,
+                        .dim_qk = dim_qk_,
+                        .dim_vo = dim_vo_,
                         .scale_log2 = kScale * 1.44269504f,
                         .v_scale = kValueScale};
     const Grid grid{.blocks = plan::latent_groups(latent, shape) * shape.lanes, .merge_blocks = 3};
@@ -161,7 +169,7 @@ class Case {
     }
     EXPECT_TRUE(status.ok()) << status.text();
     for (const std::int32_t n : arrivals) EXPECT_EQ(n, 0) << "counters are left as they were";
-    for (std::size_t i = rows() * kDimVo; i < result.o.size(); ++i) EXPECT_EQ(result.o[i], kNan);
+    for (std::size_t i = rows() * dim_vo_; i < result.o.size(); ++i) EXPECT_EQ(result.o[i], kNan);
     EXPECT_TRUE(std::isnan(result.lse.back()));
     return result;
   }
@@ -170,7 +178,7 @@ class Case {
     double worst = 0;
     double worst_lse = 0;
     std::vector<double> logits;
-    std::vector<double> o(kDimVo);
+    std::vector<double> o(dim_vo_);
     for (std::size_t i = 0; i < p_.qo.size(); ++i)
       for (std::int32_t t = 0; t < p_.qo[i]; ++t)
         for (int h = 0; h < p_.heads; ++h) {
@@ -182,9 +190,9 @@ class Case {
           double top = -std::numeric_limits<double>::infinity();
           for (std::int32_t j = 0; j < keys; ++j) {
             double dot = 0;
-            for (int d = 0; d < kDimQk; ++d)
+            for (int d = 0; d < dim_qk_; ++d)
               dot += static_cast<double>(
-                         from_bf16(q_[row * kQueryStride + static_cast<std::size_t>(d)])) *
+                         from_bf16(q_[row * query_stride_ + static_cast<std::size_t>(d)])) *
                      from_bf16(*key(i, j, d));
             logits.push_back(dot * kScale);
             top = std::max(top, logits.back());
@@ -194,7 +202,7 @@ class Case {
           for (std::int32_t j = 0; j < keys; ++j) {
             const double weight = std::exp(logits[static_cast<std::size_t>(j)] - top);
             sum += weight;
-            for (std::size_t d = 0; d < kDimVo; ++d)
+            for (std::size_t d = 0; d < dim_vo_; ++d)
               o[d] += weight * from_bf16(*key(i, j, static_cast<int>(d)));
           }
           if (keys <= 0) {
@@ -202,9 +210,9 @@ class Case {
           } else {
             worst_lse = std::max(worst_lse, std::abs(result.lse[row] - (top + std::log(sum))));
           }
-          for (std::size_t d = 0; d < kDimVo; ++d) {
+          for (std::size_t d = 0; d < dim_vo_; ++d) {
             const double want = keys <= 0 ? 0.0 : kValueScale * o[d] / sum;
-            const double error = std::abs(from_bf16(result.o[row * kDimVo + d]) - want);
+            const double error = std::abs(from_bf16(result.o[row * dim_vo_ + d]) - want);
             worst = std::isnan(error) ? error : std::max(worst, error);
           }
           ASSERT_FALSE(std::isnan(worst))
@@ -215,7 +223,6 @@ class Case {
   }
 
  private:
-  static constexpr int kQueryStride = kDimQk + 8;
   static constexpr float kScale = 0.05f;
   static constexpr float kValueScale = 1.5f;
 
@@ -225,7 +232,7 @@ class Case {
     const std::int32_t page =
         indices_[static_cast<std::size_t>(kv_indptr_[request] + j / page_size_)];
     return &cache_[static_cast<std::size_t>(
-        (std::int64_t{page} * page_size_ + j % page_size_) * kDimQk + d)];
+        (std::int64_t{page} * page_size_ + j % page_size_) * dim_qk_ + d)];
   }
   [[nodiscard]] std::uint16_t* key(std::size_t request, std::int32_t j, int d) {
     return const_cast<std::uint16_t*>(std::as_const(*this).key(request, j, d));
@@ -233,6 +240,9 @@ class Case {
 
   Problem p_;
   std::int32_t page_size_;
+  int dim_qk_;
+  int dim_vo_;
+  int query_stride_;
   std::vector<std::int32_t> qo_indptr_{0};
   std::vector<std::int32_t> kv_indptr_{0};
   std::vector<std::int32_t> indices_;
@@ -281,6 +291,26 @@ std::vector<Problem> problems() {
       p.sm80 = sm80;
       all.push_back(p);
     }
+  // Other widths, of both padded kernels and both heights: rows that end anywhere in a warp's
+  // columns.
+  for (const sm80::Dims dims : {sm80::Dims{32, 24},
+                                {288, 256},
+                                {320, 320},
+                                {8, 8},
+                                {328, 264},
+                                {448, 384},
+                                {576, 568},
+                                {576, 576}})
+    for (int heads : {9, 40})
+      all.push_back({.name = "width " + std::to_string(dims.qk) + " " + std::to_string(dims.vo) +
+                             " of " + std::to_string(heads),
+                     .heads = heads,
+                     .qo = {1, 3, 0, 1},
+                     .kv = {0, 130, 5, 33},
+                     .workers = 5,
+                     .page_size = 16,
+                     .sm80 = true,
+                     .dims = dims});
   return all;
 }
 

@@ -17,9 +17,6 @@ inline constexpr FeatureSet kLatentFeatures =
     Feature::lse | Feature::kv_scales | Feature::mixed_batch | Feature::target_verify |
     Feature::draft_extend | Feature::cuda_graph | Feature::chunked_prefix;
 
-inline constexpr FixedList<HeadDims, 12> kHeadDims{{64, 64},   {80, 80},   {96, 96},  {128, 128},
-                                                   {192, 128}, {192, 192}, {256, 256}};
-
 inline constexpr BackendDescriptor kDescriptor{
     .name = "flashinfer",
     .summary = "FA2-style paged and ragged kernels with split KV",
@@ -31,7 +28,8 @@ inline constexpr BackendDescriptor kDescriptor{
                       .phases = {Phase::prefill, Phase::decode},
                       .q_dtypes = {DType::bf16},
                       .kv_dtypes = {DType::bf16},
-                      .head_dims = kHeadDims,
+                      .max_head_dim = 256,
+                      .head_dim_multiple = 8,
                       .kv_layouts = {KvLayout::nhd, KvLayout::hnd},
                       .features = kFeatures},
                      {.device = DeviceKind::cuda,
@@ -41,7 +39,8 @@ inline constexpr BackendDescriptor kDescriptor{
                       .phases = {Phase::prefill, Phase::decode},
                       .q_dtypes = {DType::f16},
                       .kv_dtypes = {DType::f16},
-                      .head_dims = kHeadDims,
+                      .max_head_dim = 256,
+                      .head_dim_multiple = 8,
                       .kv_layouts = {KvLayout::nhd, KvLayout::hnd},
                       .features = kFeatures},
                      {.device = DeviceKind::cuda,

@@ -12,12 +12,27 @@
 
 namespace attune::backends::shared {
 
-/// What an absorbed latent kernel of 512 + 64 columns wants; page_size 0 = any.
+/// What an absorbed latent kernel wants; page_size 0 = any.
 struct LatentWants {
   std::string_view backend;
   std::int32_t page_size = 0;
   std::string_view otherwise{};  ///< who takes other pages
+  std::int32_t max_columns = 0;  ///< of latent and rope together, in eights; 0 = 512 + 64 alone
 };
+
+[[nodiscard]] inline Status check_latent_dims(const AttentionSpec& spec, const LatentWants& wants) {
+  const int rope = spec.head_dim_qk - spec.head_dim_vo;
+  if (wants.max_columns == 0) {
+    if (spec.head_dim_qk == 576 && spec.head_dim_vo == 512) return {};
+    return unsupported(base::join(wants.backend, " reads latents of 512 + 64 columns, have ",
+                                  spec.head_dim_vo, " + ", rope));
+  }
+  if (spec.head_dim_qk % 8 == 0 && rope % 8 == 0 && spec.head_dim_qk <= wants.max_columns)
+    return {};
+  return unsupported(base::join(wants.backend, " reads latents whose columns are multiples of 8, ",
+                                wants.max_columns, " at most, have ", spec.head_dim_vo, " + ",
+                                rope));
+}
 
 [[nodiscard]] inline Status check_latent_context(const BackendContext& context,
                                                  const LatentWants& wants) {
@@ -28,9 +43,7 @@ struct LatentWants {
   if (spec.variant != Variant::mla)
     return unsupported(base::join(who, " serves mla here, not ", name(spec.variant)));
   if (Status s = attention::validate_spec(spec); !s.ok()) return s;
-  if (spec.head_dim_qk != 576 || spec.head_dim_vo != 512)
-    return unsupported(base::join(who, " reads latents of 512 + 64 columns, have ",
-                                  spec.head_dim_vo, " + ", spec.head_dim_qk - spec.head_dim_vo));
+  if (Status s = check_latent_dims(spec, wants); !s.ok()) return s;
   const std::array<std::pair<bool, std::string_view>, 8> missing{
       {{spec.window_left >= 0 || spec.window_right > 0, "sliding windows"},
        {spec.logits_soft_cap > 0, "soft caps"},

@@ -9,10 +9,13 @@ namespace attune::backends::triton {
 /// What is built; the rows below are what the name stands for.
 inline constexpr FeatureSet kBuilt =
     Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::sinks |
-    Feature::encoder_only | Feature::custom_mask | Feature::xai_temperature | Feature::kv_scales |
-    Feature::ragged_kv | Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
-    Feature::tree_verify | Feature::unequal_head_dims | Feature::cuda_graph |
-    Feature::deterministic;
+    Feature::attention_chunk | Feature::encoder_only | Feature::custom_mask |
+    Feature::xai_temperature | Feature::kv_scales | Feature::ragged_kv | Feature::mixed_batch |
+    Feature::target_verify | Feature::draft_extend | Feature::tree_verify |
+    Feature::unequal_head_dims | Feature::cuda_graph | Feature::deterministic;
+inline constexpr FeatureSet kLatentBuilt =
+    Feature::lse | Feature::kv_scales | Feature::mixed_batch | Feature::target_verify |
+    Feature::draft_extend | Feature::cuda_graph | Feature::chunked_prefix;
 
 inline constexpr BackendDescriptor kDescriptor{
     .name = "triton",
@@ -52,6 +55,28 @@ inline constexpr BackendDescriptor kDescriptor{
           .kv_layouts = {KvLayout::nhd, KvLayout::hnd},
           .features = kBuilt},
          {.device = DeviceKind::cuda,
+          .status = BackendStatus::experimental,
+          .sm = {{80, 121}},
+          .variants = {Variant::mla},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::bf16},
+          .kv_dtypes = {DType::bf16},
+          .max_head_dim = 576,
+          .head_dim_multiple = 8,
+          .kv_layouts = {KvLayout::mla_latent},
+          .features = kLatentBuilt},
+         {.device = DeviceKind::cuda,
+          .status = BackendStatus::experimental,
+          .sm = {{80, 121}},
+          .variants = {Variant::mla},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::f16},
+          .kv_dtypes = {DType::f16},
+          .max_head_dim = 576,
+          .head_dim_multiple = 8,
+          .kv_layouts = {KvLayout::mla_latent},
+          .features = kLatentBuilt},
+         {.device = DeviceKind::cuda,
           .sm = {{75, 121}},
           .variants = {Variant::gqa},
           .phases = {Phase::prefill, Phase::decode},
@@ -64,18 +89,6 @@ inline constexpr BackendDescriptor kDescriptor{
                       Feature::target_verify | Feature::draft_extend | Feature::tree_verify |
                       Feature::unequal_head_dims | Feature::cuda_graph | Feature::batch_invariant |
                       Feature::deterministic},
-         {.device = DeviceKind::cuda,
-          .sm = {{75, 121}},
-          .variants = {Variant::mla},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::bf16, DType::f16},
-          .kv_dtypes = {DType::bf16, DType::f16, DType::fp8_e4m3, DType::fp8_e5m2},
-          .kv_layouts = {KvLayout::mla_latent},
-          .features = Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::sinks |
-                      Feature::encoder_only | Feature::custom_mask | Feature::xai_temperature |
-                      Feature::kv_scales | Feature::ragged_kv | Feature::mixed_batch |
-                      Feature::target_verify | Feature::draft_extend | Feature::tree_verify |
-                      Feature::cuda_graph | Feature::batch_invariant | Feature::deterministic},
          {.device = DeviceKind::hip,
           .variants = {Variant::gqa},
           .phases = {Phase::prefill, Phase::decode},

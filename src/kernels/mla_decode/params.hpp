@@ -11,21 +11,22 @@
 
 namespace attune::kernels::mla_decode {
 
+/// What Hopper's kernel is made for; sm80/kernel.cuh has a body for other widths.
 inline constexpr int kDimQk = 576;
 inline constexpr int kDimVo = 512;
 
 /// Strides count elements.
 struct Params {
-  const void* q = nullptr;  ///< [q_tokens, num_heads, 576]
+  const void* q = nullptr;  ///< [q_tokens, num_heads, dim_qk]
   std::int64_t q_tokens = 0;
   std::int64_t q_token_stride = 0;
   std::int64_t q_head_stride = 0;
-  const void* k = nullptr;  ///< [num_pages, page_size, 576], of q's type
+  const void* k = nullptr;  ///< [num_pages, page_size, dim_qk], of q's type
   std::int64_t num_pages = 0;
   std::int64_t k_page_stride = 0;
   std::int64_t k_token_stride = 0;
 
-  void* o = nullptr;  ///< [q_tokens, num_heads, 512], of q's type
+  void* o = nullptr;  ///< [q_tokens, num_heads, dim_vo], of q's type
   std::int64_t o_token_stride = 0;
   std::int64_t o_head_stride = 0;
   float* lse = nullptr;  ///< optional, natural log
@@ -41,7 +42,7 @@ struct Params {
 
   /// Unnormalised outputs and (maximum in base 2, sum) of cut strips; place p of lane l is block
   /// p * lanes + l. The outputs of a meeting lie there as the two kernels' registers hold them.
-  float* partial_o = nullptr;        ///< [places * lanes, block_rows, 512]
+  float* partial_o = nullptr;        ///< [places * lanes, block_rows, dim_vo]
   float* partial_maximum = nullptr;  ///< [places * lanes, block_rows]
   float* partial_sum = nullptr;
 
@@ -53,6 +54,8 @@ struct Params {
   std::int32_t head_blocks = 0;
   std::int32_t page_size = 0;
   std::int32_t causal = 1;
+  std::int32_t dim_qk = kDimQk;  ///< multiples of 8
+  std::int32_t dim_vo = kDimVo;
 
   float scale_log2 = 0;  ///< of a raw product, positive
   float v_scale = 1;

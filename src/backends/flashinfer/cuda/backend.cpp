@@ -12,7 +12,8 @@ Result<std::unique_ptr<Backend>> make_cuda(const BackendContext& context) {
 
 Result<std::unique_ptr<Backend>> make_cuda_with_cascade(const BackendContext& context,
                                                         plan::CascadeMode cascade) {
-  if (context.spec.variant == Variant::mla) return shared::make_gather_latent(context, kDescriptor);
+  if (context.spec.variant == Variant::mla)
+    return shared::make_gather_latent(context, kDescriptor, shared::LatentWidths::deepseek);
   return shared::make_paged_attention(context, kDescriptor, cascade);
 }
 

@@ -53,11 +53,11 @@ struct Parts {
   std::int32_t* kv_indices = nullptr;
 };
 
-Parts lay_out(plan::WorkspaceCutter& cut, const plan::LatentRules& rules,
+Parts lay_out(plan::WorkspaceCutter& cut, const plan::LatentRules& rules, int dim_vo,
               const plan::LatentLimits& limits, std::int64_t kv_entries) {
   Parts parts;
   const std::int64_t rows = limits.part_blocks * rules.rows;
-  parts.partial_o = cut.take<float>(rows * mla::kDimVo);
+  parts.partial_o = cut.take<float>(rows * dim_vo);
   parts.partial_maximum = cut.take<float>(rows);
   parts.partial_sum = cut.take<float>(rows);
   parts.work = cut.take<attention::LatentWork>(1);
@@ -105,8 +105,8 @@ class LatentBackend final : public Backend {
 
 WorkspaceSize LatentBackend::workspace_size(const BatchBounds& bounds) const {
   plan::WorkspaceCutter count;
-  lay_out(count, setup_.rules, plan::latent_limits(setup_.rules, bounds.max_qo_tokens),
-          bounds.max_kv_entries);
+  lay_out(count, setup_.rules, context_.spec.head_dim_vo,
+          plan::latent_limits(setup_.rules, bounds.max_qo_tokens), bounds.max_kv_entries);
   return {.device_bytes = count.bytes()};
 }
 
@@ -168,7 +168,8 @@ Result<PlanHandle> LatentBackend::plan(const BatchView& batch, const Workspace& 
       bounds.max_kv_entries +
       static_cast<std::int64_t>((workspace.device_bytes - wanted) / sizeof(std::int32_t));
   plan::WorkspaceCutter cut(workspace.device);
-  made->parts = lay_out(cut, setup_.rules, made->limits, made->max_entries);
+  made->parts =
+      lay_out(cut, setup_.rules, context_.spec.head_dim_vo, made->limits, made->max_entries);
   made->shape = plan::latent_shape(setup_.rules, batch);
   if (Status s = fill(*made, batch, stream); !s.ok()) return s;
   return PlanHandle(std::move(made));
@@ -237,8 +238,8 @@ Status LatentBackend::run(const Plan& plan, const LayerCall& call, Stream stream
   p.k = keyless ? call.q.data : call.k_cache.data;
   p.num_pages = keyless ? 1 : call.k_cache.shape[0];
   p.k_page_stride =
-      keyless ? std::int64_t{context_.page_size} * mla::kDimQk : call.k_cache.stride[0];
-  p.k_token_stride = keyless ? mla::kDimQk : call.k_cache.stride[1];
+      keyless ? std::int64_t{context_.page_size} * spec.head_dim_qk : call.k_cache.stride[0];
+  p.k_token_stride = keyless ? spec.head_dim_qk : call.k_cache.stride[1];
   p.o = call.o.data;
   p.o_token_stride = call.o.stride[0];
   p.o_head_stride = call.o.stride[1];
@@ -264,6 +265,8 @@ Status LatentBackend::run(const Plan& plan, const LayerCall& call, Stream stream
   p.tokens_per_block = mine.shape.tokens_per_block;
   p.head_blocks = mine.shape.head_blocks;
   p.causal = spec.causal ? 1 : 0;
+  p.dim_qk = spec.head_dim_qk;
+  p.dim_vo = spec.head_dim_vo;
   p.scale_log2 =
       spec.sm_scale * call.q_scale * call.k_scale * static_cast<float>(attention::kLog2E);
   p.v_scale = call.v_scale;
@@ -317,7 +320,8 @@ Result<Setup> hopper_setup(const BackendContext& context, const device::cuda::Ca
 /// The kernel of older cards' instructions, and of cards that have no wgmma.
 Result<Setup> portable_setup(const BackendContext& context, const device::cuda::CardFacts& card) {
   const mla::sm80::Instance instance = mla::sm80::instance_of(
-      context.spec.q_dtype, context.spec.num_qo_heads, card.shared_bytes_per_block);
+      context.spec.q_dtype, {context.spec.head_dim_qk, context.spec.head_dim_vo},
+      context.spec.num_qo_heads, card.shared_bytes_per_block);
   const auto blocks_per_sm = mla::sm80::prepare(instance);
   if (!blocks_per_sm.ok()) return blocks_per_sm.status();
   return Setup{.launch =
@@ -352,14 +356,21 @@ Result<std::unique_ptr<Backend>> make_hopper_latent(const BackendContext& contex
 }
 
 Result<std::unique_ptr<Backend>> make_gather_latent(const BackendContext& context,
-                                                    const BackendDescriptor& descriptor) {
-  if (Status s = check_latent_context(context, {.backend = descriptor.name}); !s.ok()) return s;
+                                                    const BackendDescriptor& descriptor,
+                                                    LatentWidths widths) {
+  if (Status s = check_latent_context(
+          context, {.backend = descriptor.name,
+                    .max_columns = widths == LatentWidths::any ? mla::kDimQk : 0});
+      !s.ok())
+    return s;
   const auto card = enter_card(context);
   if (!card.ok()) return card.status();
   if (card->sm < 80)
     return unsupported(base::join(descriptor.name, " wants compute capability 8.0 or newer, have ",
                                   card->sm / 10, ".", card->sm % 10));
-  auto setup = card->sm == 90 ? hopper_setup(context, *card) : portable_setup(context, *card);
+  const bool made_for_hopper = card->sm == 90 && context.spec.head_dim_qk == mla::kDimQk &&
+                               context.spec.head_dim_vo == mla::kDimVo;
+  auto setup = made_for_hopper ? hopper_setup(context, *card) : portable_setup(context, *card);
   if (!setup.ok()) return setup.status();
   return std::unique_ptr<Backend>(
       std::make_unique<LatentBackend>(context, descriptor, std::move(*setup)));

@@ -3,6 +3,7 @@
 // take.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include <attune/backend.hpp>
@@ -14,9 +15,14 @@ namespace attune::backends::shared {
 [[nodiscard]] Result<std::unique_ptr<Backend>> make_hopper_latent(
     const BackendContext& context, const BackendDescriptor& descriptor);
 
-/// Pages of any size: over kernels/mla_decode/sm90 on Hopper, over kernels/mla_decode/sm80 on other
-/// cards of compute capability 8.0 and newer.
+enum class LatentWidths : std::uint8_t {
+  deepseek,  ///< 512 + 64 columns
+  any,       ///< multiples of 8, 576 at most
+};
+
+/// Pages of any size: 512 + 64 columns on Hopper over kernels/mla_decode/sm90, everything else over
+/// kernels/mla_decode/sm80, which asks for compute capability 8.0.
 [[nodiscard]] Result<std::unique_ptr<Backend>> make_gather_latent(
-    const BackendContext& context, const BackendDescriptor& descriptor);
+    const BackendContext& context, const BackendDescriptor& descriptor, LatentWidths widths);
 
 }  // namespace attune::backends::shared

@@ -4,7 +4,10 @@
 //
 //   all warps:  scores of a slice of (rows, keys, columns)  → shared memory
 //   all warps:  softmax, a few threads a row                → probabilities and factors
-//   warp w:     output columns 64 w … 64 w + 63 of all rows
+//   warp w:     output columns c w … c w + c - 1 of all rows, an eighth
+//
+// A padded width serves every latent whose columns are a multiple of 8 and no more than its own:
+// what lies beyond is zero in shared memory, and is not written.
 #pragma once
 
 #include "kernels/mla_decode/rows.cuh"
@@ -18,17 +21,30 @@ namespace attune::kernels::mla_decode::sm80 {
 
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kStages = 2;
-inline constexpr int kChunks = kDimQk * 2 / 16;   ///< 16-byte pieces of a key
-inline constexpr int kKeyStride = kDimQk + 8;     ///< elements; 16 bytes of padding turn the banks
-inline constexpr int kWeightStride = kKeys + 8;   ///< likewise
-inline constexpr int kColumns = kDimVo / kWarps;  ///< of the output, a warp
+inline constexpr int kWeightStride = kKeys + 8;  ///< elements; 16 bytes of padding turn the banks
 
-template <class Element, int Rows>
+/// Columns of keys and of values that a kernel is made for.
+template <int Qk, int Vo, bool Padded>
+struct Width {
+  static_assert(Qk % 64 == 0 && Vo % (8 * kWarps) == 0);
+  static constexpr bool kPadded = Padded;
+  static constexpr int kQk = Qk;
+  static constexpr int kChunks = Qk * 2 / 16;      ///< 16-byte pieces of a key
+  static constexpr int kKeyStride = Qk + 8;        ///< elements, padded like kWeightStride
+  static constexpr int kColumns = Vo / kWarps;     ///< of the output, a warp
+  static constexpr int kBlocks = Vo / kWarps / 8;  ///< likewise, of eight columns
+};
+using Exact = Width<kDimQk, kDimVo, false>;
+using Wide = Width<kDimQk, kDimQk, true>;
+using Narrow = Width<kNarrowDim, kNarrowDim, true>;
+
+template <class Element, int Rows, class W>
 struct Shared {
   static constexpr int kRowTiles = Rows / 16;
-  /// How often the 576 columns are cut so that every warp has scores to make.
+  /// How often the columns are cut so that every warp has scores to make.
   static constexpr int kCuts = Rows == kFewRows ? 2 : 1;
   static constexpr int kScoreStride = kKeys + 1;
+  static constexpr int kKeyStride = W::kKeyStride;
 
   alignas(16) Element q[Rows * kKeyStride];
   alignas(16) Element k[kStages][kKeys * kKeyStride];
@@ -38,8 +54,14 @@ struct Shared {
   float maximum[Rows];  ///< at the end
   float sum[Rows];
 };
-static_assert(sizeof(Shared<std::uint16_t, kFewRows>) <= 99 * 1024);
-static_assert(sizeof(Shared<std::uint16_t, kManyRows>) <= 163 * 1024);
+static_assert(sizeof(Shared<std::uint16_t, kFewRows, Wide>) <= 99 * 1024);
+static_assert(sizeof(Shared<std::uint16_t, kManyRows, Wide>) <= 163 * 1024);
+
+/// Whether a row of q or of keys has this piece.
+template <class W>
+__device__ __forceinline__ bool has_chunk(const Params& params, int chunk) {
+  return !W::kPadded || 8 * chunk < params.dim_qk;
+}
 
 /// Where the keys of a warp's share of a tile lie: lane l < 4 knows key 4 (warp) + l.
 struct KeyPlace {
@@ -60,10 +82,11 @@ __device__ __forceinline__ KeyPlace find_key(const Params& params,
 }
 
 /// Starts this warp's share of a tile: keys behind the last become zero.
-template <class Element>
+template <class W, class Element>
 __device__ __forceinline__ void copy_keys(Element* to, const Params& params,
                                           const KeyPlace& place) {
   constexpr int kOfWarp = kKeys / kWarps;
+  constexpr int kChunks = W::kChunks;
   static_assert(kOfWarp * kChunks % 32 == 0);
   const int first = static_cast<int>(threadIdx.x) / 32 * kOfWarp;
 #pragma unroll
@@ -73,14 +96,16 @@ __device__ __forceinline__ void copy_keys(Element* to, const Params& params,
     const int chunk = at - key * kChunks;
     const std::int64_t offset = __shfl_sync(kAllLanes, place.offset, key);
     const bool valid = __shfl_sync(kAllLanes, place.valid ? 1 : 0, key) != 0;
-    ptx::cp_async_16(to + (first + key) * kKeyStride + chunk * 8,
-                     static_cast<const Element*>(params.k) + offset + chunk * 8, valid);
+    ptx::cp_async_16(to + (first + key) * W::kKeyStride + chunk * 8,
+                     static_cast<const Element*>(params.k) + offset + chunk * 8,
+                     valid && has_chunk<W>(params, chunk));
   }
 }
 
-template <class Element, int Rows>
-__device__ __forceinline__ void copy_queries(Shared<Element, Rows>& shared, const Params& params,
+template <class Element, int Rows, class W>
+__device__ __forceinline__ void copy_queries(Shared<Element, Rows, W>& shared, const Params& params,
                                              const attention::LatentItem& item, int block) {
+  constexpr int kChunks = W::kChunks;
   for (int at = static_cast<int>(threadIdx.x); at < Rows * kChunks; at += kThreads) {
     const int row = at / kChunks;
     const int chunk = at - row * kChunks;
@@ -89,17 +114,19 @@ __device__ __forceinline__ void copy_queries(Shared<Element, Rows>& shared, cons
                                     ? (item.q_token + place.token) * params.q_token_stride +
                                           place.head * params.q_head_stride
                                     : 0;
-    ptx::cp_async_16(shared.q + row * kKeyStride + chunk * 8,
-                     static_cast<const Element*>(params.q) + offset + chunk * 8, place.exists);
+    ptx::cp_async_16(shared.q + row * W::kKeyStride + chunk * 8,
+                     static_cast<const Element*>(params.q) + offset + chunk * 8,
+                     place.exists && has_chunk<W>(params, chunk));
   }
 }
 
 /// 64 rows: a warp makes 16 rows by 16 keys. 16 rows: 16 rows by 8 keys over half of the columns.
-template <class Element, int Rows>
-__device__ __forceinline__ void make_scores(Shared<Element, Rows>& shared, const Element* keys) {
-  using S = Shared<Element, Rows>;
+template <class Element, int Rows, class W>
+__device__ __forceinline__ void make_scores(Shared<Element, Rows, W>& shared, const Element* keys) {
+  using S = Shared<Element, Rows, W>;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  constexpr int kSteps = kDimQk / 16 / S::kCuts;
+  constexpr int kKeyStride = W::kKeyStride;
+  constexpr int kSteps = W::kQk / 16 / S::kCuts;
   constexpr int kKeyTiles = Rows == kFewRows ? 1 : 2;  // of 8 keys
   const int row_tile = warp % S::kRowTiles;
   const int group = warp / S::kRowTiles % (kKeys / 8 / kKeyTiles);
@@ -153,10 +180,10 @@ struct RowState {
   float sum = 0.0f;           ///< of this thread's keys
 };
 
-template <class Element, int Rows>
-__device__ __forceinline__ void take_softmax(Shared<Element, Rows>& shared, RowState& state,
+template <class Element, int Rows, class W>
+__device__ __forceinline__ void take_softmax(Shared<Element, Rows, W>& shared, RowState& state,
                                              float scale, int visible, int tile) {
-  using S = Shared<Element, Rows>;
+  using S = Shared<Element, Rows, W>;
   constexpr int kThreadsPerRow = kThreads / Rows;
   constexpr int kMine = kKeys / kThreadsPerRow;
   const int row = static_cast<int>(threadIdx.x) / kThreadsPerRow;
@@ -190,12 +217,12 @@ __device__ __forceinline__ void take_softmax(Shared<Element, Rows>& shared, RowS
   if (first == 0) shared.factor[row] = factor;
 }
 
-/// This warp's 64 columns of all rows: o[row tile][8-column block].
-template <int Rows>
-using Output = float[Rows / 16][kColumns / 8][4];
+/// This warp's columns of all rows: o[row tile][8-column block].
+template <int Rows, class W>
+using Output = float[Rows / 16][W::kBlocks][4];
 
-template <class Element, int Rows>
-__device__ __forceinline__ void add_values(Shared<Element, Rows>& shared, Output<Rows>& o,
+template <class Element, int Rows, class W>
+__device__ __forceinline__ void add_values(Shared<Element, Rows, W>& shared, Output<Rows, W>& o,
                                            const Element* keys) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll
@@ -204,7 +231,7 @@ __device__ __forceinline__ void add_values(Shared<Element, Rows>& shared, Output
                              shared.factor[16 * m + lane() / 4 + 8]};
     if (__any_sync(kAllLanes, factor[0] != 1.0f || factor[1] != 1.0f) == 0) continue;
 #pragma unroll
-    for (int n = 0; n < kColumns / 8; ++n)
+    for (int n = 0; n < W::kBlocks; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) o[m][n][e] *= factor[e / 2];
   }
@@ -216,24 +243,29 @@ __device__ __forceinline__ void add_values(Shared<Element, Rows>& shared, Output
       ptx::ldmatrix_x4(a[m], ptx::shared_address(shared.p + (16 * m + lane() % 16) * kWeightStride +
                                                  16 * step + lane() / 16 * 8));
 #pragma unroll
-    for (int n = 0; n < kColumns / 8; n += 2) {
+    for (int n = 0; n < W::kBlocks; n += 2) {
+      const bool pair = n + 1 < W::kBlocks;  // else both halves are the last block
       std::uint32_t b[4];
-      ptx::ldmatrix_x4_trans(b, ptx::shared_address(keys + (16 * step + lane() % 16) * kKeyStride +
-                                                    warp * kColumns + 8 * n + lane() / 16 * 8));
+      ptx::ldmatrix_x4_trans(
+          b, ptx::shared_address(keys + (16 * step + lane() % 16) * W::kKeyStride +
+                                 warp * W::kColumns + 8 * n + (pair ? lane() / 16 * 8 : 0)));
 #pragma unroll
       for (int m = 0; m < Rows / 16; ++m) {
         ptx::mma_16x8x16<Element>(o[m][n], a[m], b[0], b[1]);
-        ptx::mma_16x8x16<Element>(o[m][n + 1], a[m], b[2], b[3]);
+        if (pair) ptx::mma_16x8x16<Element>(o[m][n + 1], a[m], b[2], b[3]);
       }
     }
   }
 }
 
-template <class Element, int Rows>
-__device__ __forceinline__ void write_rows(const Shared<Element, Rows>& shared,
+template <class Element, int Rows, class W>
+__device__ __forceinline__ void write_rows(const Shared<Element, Rows, W>& shared,
                                            const Params& params, const attention::LatentItem& item,
-                                           int block, int lane_of_group, const Output<Rows>& o) {
-  const int column = static_cast<int>(threadIdx.x) / 32 * kColumns + 2 * (lane() % 4);
+                                           int block, int lane_of_group, const Output<Rows, W>& o) {
+  const int first_column = static_cast<int>(threadIdx.x) / 32 * W::kColumns;
+  const int column = first_column + 2 * (lane() % 4);
+  const int dim_vo = W::kPadded ? params.dim_vo : kDimVo;
+  const int blocks = W::kPadded ? (dim_vo - first_column) / 8 : W::kBlocks;  // that exist
   const std::int64_t place = std::int64_t{item.place} * params.lanes + lane_of_group;
 #pragma unroll
   for (int m = 0; m < Rows / 16; ++m)
@@ -252,9 +284,10 @@ __device__ __forceinline__ void write_rows(const Shared<Element, Rows>& shared,
           params.partial_sum[kept] = sum;
         }
 #pragma unroll
-        for (int n = 0; n < kColumns / 8; ++n)
-          *reinterpret_cast<float2*>(params.partial_o + kept * kDimVo + column + 8 * n) =
-              make_float2(o[m][n][2 * h], o[m][n][2 * h + 1]);
+        for (int n = 0; n < W::kBlocks; ++n)
+          if (n < blocks)
+            *reinterpret_cast<float2*>(params.partial_o + kept * dim_vo + column + 8 * n) =
+                make_float2(o[m][n][2 * h], o[m][n][2 * h + 1]);
         continue;
       }
       const bool empty = maximum == -INFINITY;
@@ -266,16 +299,17 @@ __device__ __forceinline__ void write_rows(const Shared<Element, Rows>& shared,
       auto* out = static_cast<Element*>(params.o) + token * params.o_token_stride +
                   at.head * params.o_head_stride + column;
 #pragma unroll
-      for (int n = 0; n < kColumns / 8; ++n)
-        *reinterpret_cast<std::uint32_t*>(out + 8 * n) =
-            ptx::pack_pair<Element>(o[m][n][2 * h] * inverse, o[m][n][2 * h + 1] * inverse);
+      for (int n = 0; n < W::kBlocks; ++n)
+        if (n < blocks)
+          *reinterpret_cast<std::uint32_t*>(out + 8 * n) =
+              ptx::pack_pair<Element>(o[m][n][2 * h] * inverse, o[m][n][2 * h + 1] * inverse);
     }
 }
 
-template <class Element, int Rows>
+template <class Element, int Rows, class W>
 __global__ void __launch_bounds__(kThreads, Rows == kFewRows ? 2 : 1)
     mla_gather(const __grid_constant__ Params params) {
-  auto& shared = *reinterpret_cast<Shared<Element, Rows>*>(ptx::dynamic_shared<128>());
+  auto& shared = *reinterpret_cast<Shared<Element, Rows, W>*>(ptx::dynamic_shared<128>());
   constexpr int kThreadsPerRow = kThreads / Rows;
   ptx::dependency_release();
   ptx::dependency_wait();
@@ -289,12 +323,12 @@ __global__ void __launch_bounds__(kThreads, Rows == kFewRows ? 2 : 1)
     const int visible =
         visible_keys(params, item, place_of(params, block, my_row, item.qo_len).token);
     RowState state;
-    Output<Rows> o = {};
+    Output<Rows, W> o = {};
 
     KeyPlace next = find_key(params, item, item.tile_begin);
     if (item.tile_begin < item.tile_end) {
       copy_queries(shared, params, item, block);
-      copy_keys(shared.k[0], params, next);
+      copy_keys<W>(shared.k[0], params, next);
       next = find_key(params, item, item.tile_begin + 1);
     }
     ptx::cp_async_commit();
@@ -303,7 +337,7 @@ __global__ void __launch_bounds__(kThreads, Rows == kFewRows ? 2 : 1)
       ptx::cp_async_wait<0>();
       __syncthreads();  // the tile is there; nobody reads the one before it any more
       if (tile + 1 < item.tile_end) {
-        copy_keys(shared.k[stage ^ 1], params, next);
+        copy_keys<W>(shared.k[stage ^ 1], params, next);
         next = find_key(params, item, tile + 2);
       }
       ptx::cp_async_commit();

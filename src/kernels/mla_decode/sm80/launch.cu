@@ -9,12 +9,21 @@
 namespace attune::kernels::mla_decode::sm80 {
 namespace {
 
-template <class Element, int Rows>
+template <class Element, int Rows, class W>
 Instance make(DType dtype) {
   return {.dtype = dtype,
           .rows = Rows,
-          .shared_bytes = sizeof(Shared<Element, Rows>),
-          .kernel = ptx::kernel_handle(&mla_gather<Element, Rows>)};
+          .shared_bytes = sizeof(Shared<Element, Rows, W>),
+          .kernel = ptx::kernel_handle(&mla_gather<Element, Rows, W>)};
+}
+
+template <class W>
+Instance of_width(DType dtype, int num_heads, int shared_bytes_per_block) {
+  const Instance many = dtype == DType::f16 ? make<__half, kManyRows, W>(dtype)
+                                            : make<__nv_bfloat16, kManyRows, W>(dtype);
+  if (num_heads > kFewRows && many.shared_bytes <= shared_bytes_per_block) return many;
+  return dtype == DType::f16 ? make<__half, kFewRows, W>(dtype)
+                             : make<__nv_bfloat16, kFewRows, W>(dtype);
 }
 
 Status failed(cudaError_t error, const Instance& instance) {
@@ -25,11 +34,11 @@ Status failed(cudaError_t error, const Instance& instance) {
 
 }  // namespace
 
-Instance instance_of(DType dtype, int num_heads, int shared_bytes_per_block) {
-  const Instance many =
-      dtype == DType::f16 ? make<__half, kManyRows>(dtype) : make<__nv_bfloat16, kManyRows>(dtype);
-  if (num_heads > kFewRows && many.shared_bytes <= shared_bytes_per_block) return many;
-  return dtype == DType::f16 ? make<__half, kFewRows>(dtype) : make<__nv_bfloat16, kFewRows>(dtype);
+Instance instance_of(DType dtype, Dims dims, int num_heads, int shared_bytes_per_block) {
+  if (dims.qk == kDimQk && dims.vo == kDimVo)
+    return of_width<Exact>(dtype, num_heads, shared_bytes_per_block);
+  if (dims.qk <= kNarrowDim) return of_width<Narrow>(dtype, num_heads, shared_bytes_per_block);
+  return of_width<Wide>(dtype, num_heads, shared_bytes_per_block);
 }
 
 Result<int> prepare(const Instance& instance) {

@@ -19,8 +19,15 @@ struct Instance {
   const void* kernel = nullptr;
 };
 
+/// Columns of keys and of values: multiples of 8, no more than kDimQk.
+struct Dims {
+  int qk = kDimQk;
+  int vo = kDimVo;
+};
+
 /// Of bf16 or fp16, for this many heads in this much shared memory a block.
-[[nodiscard]] Instance instance_of(DType dtype, int num_heads, int shared_bytes_per_block);
+[[nodiscard]] Instance instance_of(DType dtype, Dims dims, int num_heads,
+                                   int shared_bytes_per_block);
 
 /// Once per instance and device: raises the shared-memory limit; the answer is how many blocks run
 /// on an SM at once.

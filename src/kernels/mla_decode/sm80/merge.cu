@@ -17,9 +17,8 @@ namespace {
 constexpr int kMergeThreads = 128;
 constexpr int kMergeWarps = kMergeThreads / 32;
 constexpr int kColumnsOfWarp = 4 * 32;
-constexpr int kSlices = kDimVo / kColumnsOfWarp;  ///< of a row
 constexpr int kAtOnce = 20;  ///< parts a warp has under way: a quarter of a request cut for 66
-static_assert(kSlices == kMergeWarps && kSlices == kMergeSlices);
+static_assert(kDimVo == kMergeWarps * kColumnsOfWarp && kMergeWarps == kMergeSlices);
 
 struct Joined {
   float4 o{0.0f, 0.0f, 0.0f, 0.0f};
@@ -55,7 +54,8 @@ __device__ __forceinline__ Joined join_parts(Shared& shared, const Params& param
     for (int i = 0; i < kAtOnce; ++i) {
       const int part = from + i * step;
       ptx::cp_async_16(mine + i * kMergeThreads,
-                       params.partial_o + (first + part * stride) * kDimVo + column, part < parts);
+                       params.partial_o + (first + part * stride) * params.dim_vo + column,
+                       part < parts && column < params.dim_vo);
     }
     ptx::cp_async_commit();
   };
@@ -130,17 +130,18 @@ __global__ void __launch_bounds__(kMergeThreads) mla_merge(const __grid_constant
   ptx::dependency_release();
   // The lists are older than the kernel in front.
   const attention::LatentWork work = *params.work;
-  const bool share = work.most_parts > kAtOnce;
+  const int slices = (params.dim_vo + kColumnsOfWarp - 1) / kColumnsOfWarp;
+  const bool share = work.most_parts > kAtOnce || slices > kMergeWarps;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int rows = params.heads_per_block * params.tokens_per_block;
-  const int of_merge = rows * params.lanes * (share ? kSlices : 1);
+  const int of_merge = rows * params.lanes * (share ? slices : 1);
   const int total = work.num_merges * of_merge;
   bool waited = false;
   for (int i = static_cast<int>(blockIdx.x); i < total; i += static_cast<int>(gridDim.x)) {
     const attention::LatentMerge merge = params.merges[i / of_merge];
     const int in_merge = i % of_merge;
-    const int slice = share ? in_merge % kSlices : warp;
-    const int lane_row = share ? in_merge / kSlices : in_merge;
+    const int slice = share ? in_merge % slices : warp;
+    const int lane_row = share ? in_merge / slices : in_merge;
     const int lane_of_group = lane_row / rows;
     const int row = lane_row - lane_of_group * rows;
     const RowPlace place = place_of(params, merge.first_block + lane_of_group, row, merge.qo_len);
@@ -157,6 +158,7 @@ __global__ void __launch_bounds__(kMergeThreads) mla_merge(const __grid_constant
       join_warps(shared, joined);
       if (warp > 0) continue;
     }
+    if (column >= params.dim_vo) continue;
     write_row<Element>(params, joined, merge.q_token + place.token, place.head, column);
   }
   // Whoever comes next must find the kernel in front done, too.
