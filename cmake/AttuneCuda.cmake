@@ -150,7 +150,8 @@ endif()
 
 # The same for the decode kernels.
 set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/cuda/decode_bench.cu PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
-add_executable(attune_decode_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cuda/decode_bench.cu)
+add_executable(attune_decode_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cuda/decode_bench.cu
+                                                    ${CMAKE_SOURCE_DIR}/src/kernels/decode_plan/sm80/launch.cu)
 attune_cuda_target(attune_decode_bench)
 target_include_directories(attune_decode_bench PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(attune_decode_bench PRIVATE attune_plan)

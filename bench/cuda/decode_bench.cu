@@ -1,6 +1,6 @@
 // Checks the CUDA decode kernels against a naive one and times them on the shapes of issue 4.
 //
-//   decode_bench [verify] [smoke] [time] [trace] | one KERNEL ROW
+//   decode_bench [verify] [smoke] [time] [plan] [trace] | one KERNEL ROW
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -12,6 +12,7 @@
 #include <cuda.h>
 #include "bench/cuda/harness.hpp"
 
+#include "kernels/decode_plan/sm80/launch.hpp"
 #include "kernels/paged_decode/sm80/kernel.cuh"
 #include "plan/decode_work.hpp"
 
@@ -181,6 +182,8 @@ struct Data {
 struct Launchable {
   Params params;
   int grid = 0;
+  attention::CutRule rule;
+  plan::DecodeRules rules;
   plan::DecodeList list;
   Array<std::uint8_t> workspace;  ///< work, chunks
   Array<float> partial_o;
@@ -209,16 +212,15 @@ Launchable prepare(const Kernel& kernel, const Data& d, const Cut& cut) {
   const plan::DecodeShape shape =
       plan::decode_shape(d.p.kv_heads, group, kernel.rows, cut.heads_per_cta);
   const int max_parts = std::max(2, 16 * l.grid / shape.units);
-  const attention::CutRule rule{
-      .workers = l.grid,
-      .units = shape.units,
-      .max_chunks = static_cast<int>(d.p.lens.size()) + max_parts,
-      .max_parts = max_parts,
-      .min_tiles = std::max(1, cut.min_tokens / kernel.tile),
-      .even_tiles = cut.even_tokens / kernel.tile,
-      .least_even_tiles = std::max(1, cut.least_even_tokens / kernel.tile)};
-  const plan::DecodeRules rules{.mask = {.causal = true, .window_left = d.p.window_left}};
-  plan::list_decode_work(d.view, rules, rule, kernel.tile, {}, l.list);
+  l.rule = {.workers = l.grid,
+            .units = shape.units,
+            .max_chunks = static_cast<int>(d.p.lens.size()) + max_parts,
+            .max_parts = max_parts,
+            .min_tiles = std::max(1, cut.min_tokens / kernel.tile),
+            .even_tiles = cut.even_tokens / kernel.tile,
+            .least_even_tiles = std::max(1, cut.least_even_tokens / kernel.tile)};
+  l.rules = {.mask = {.causal = true, .window_left = d.p.window_left}};
+  plan::list_decode_work(d.view, l.rules, l.rule, kernel.tile, {}, l.list);
   std::vector<std::uint8_t> image(sizeof(l.list.work) +
                                   l.list.chunks.size() * sizeof(attention::DecodeChunk));
   std::memcpy(image.data(), &l.list.work, sizeof(l.list.work));
@@ -595,25 +597,78 @@ void one(const std::vector<Kernel>& kernels, int kernel, int row) {
   check(cudaDeviceSynchronize(), "one");
 }
 
-void time_plan() {
-  Problem p{.page_size = 64, .lens = std::vector<int>(256, 1024)};
-  Data d(p, false);
-  plan::DecodeList list;
-  const attention::CutRule rule{.workers = 132,
-                                .units = 8,
-                                .max_chunks = 600,
-                                .max_parts = 264,
-                                .min_tiles = 32,
-                                .even_tiles = 0};
-  std::vector<double> us;
-  for (int i = 0; i < 200; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    plan::list_decode_work(d.view, {}, rule, 16, {}, list);
-    us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
-                     .count());
+/// Plans of the shapes, on the host and on the device: the same list, the time of each, and what a
+/// recorded step pays for its plan.
+int time_plans(const Kernel& bf16, const Kernel& fp8) {
+  namespace on_device = kernels::decode_plan::sm80;
+  int wrong = 0;
+  std::vector<Row> shapes = rows();
+  for (const int n : {512, 2048})
+    shapes.push_back({n == 512 ? "32/8 b512x1k p64" : "32/8 b2048x256 p64",
+                      {.page_size = 64, .lens = std::vector<int>(n, n == 512 ? 1024 : 256)},
+                      false});
+  for (const Row& row : shapes) {
+    if (row.problem.hnd) continue;
+    const Kernel& kernel = row.problem.kv == Kv::bf16 ? bf16 : fp8;
+    const Data d(row.problem, false);
+    Launchable l = prepare(kernel, d, {.min_tokens = 512, .even_tokens = 4096});
+    const auto n = static_cast<std::int64_t>(d.p.lens.size());
+    Array<std::int32_t> last_page(d.last_page);
+    Array<on_device::Row> scratch(on_device::rows_wanted(n));
+    Array<std::uint8_t> image(l.workspace.size());
+    image.fill_bytes(0);
+    on_device::Params params{.kv_indptr = d.d_indptr.get(),
+                             .kv_last_page_len = last_page.get(),
+                             .num_requests = static_cast<std::int32_t>(n),
+                             .page_size = d.p.page_size,
+                             .max_kv_entries = d.kv_indptr.back(),
+                             .max_kv_len = *std::max_element(d.p.lens.begin(), d.p.lens.end()),
+                             .mask = l.rules.mask,
+                             .rule = l.rule,
+                             .tile = kernel.tile,
+                             .work = reinterpret_cast<attention::DecodeWork*>(image.get()),
+                             .rows = scratch.get()};
+    params.chunks = reinterpret_cast<attention::DecodeChunk*>(params.work + 1);
+    const auto plan = [&](cudaStream_t s) {
+      if (const Status made = on_device::launch(params, s); !made.ok())
+        std::printf("%s\n", made.text().c_str());
+    };
+    plan({});
+    check(cudaDeviceSynchronize(), "decode_plan");
+    const std::size_t used =
+        sizeof(attention::DecodeWork) + l.list.work.num_chunks * sizeof(attention::DecodeChunk);
+    const bool same =
+        std::memcmp(image.download().data(), l.workspace.download().data(), used) == 0;
+    wrong += same ? 0 : 1;
+
+    std::vector<double> us;
+    for (int i = 0; i < 100; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      plan::list_decode_work(d.view, l.rules, l.rule, kernel.tile, {}, l.list);
+      us.push_back(
+          std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+              .count());
+    }
+    std::sort(us.begin(), us.end());
+    // A layer's run is settled while the kernel before it ends, as in the engine.
+    const auto step = [&](bool planned, int layers) {
+      return time_graph(
+          [&](cudaStream_t s) {
+            if (planned) plan(s);
+            for (int i = 0; i < layers; ++i) launch(kernel, l, s, true);
+          },
+          4);
+    };
+    std::printf("plan %-20s %5d chunks, %s: host %6.2f us, device %5.2f us", row.name,
+                l.list.work.num_chunks, same ? "same lists" : "LISTS DIFFER", us[us.size() / 2],
+                time_graph(plan) * 1e6);
+    if (row.graph || n >= 256)
+      std::printf("; step of 8 layers %7.2f us, %7.2f planned on the device", step(false, 8) * 1e6,
+                  step(true, 8) * 1e6);
+    std::printf("\n");
+    std::fflush(stdout);
   }
-  std::sort(us.begin(), us.end());
-  std::printf("host arithmetic of plan(), b256: %.2f us\n", us[us.size() / 2]);
+  return wrong;
 }
 
 }  // namespace
@@ -657,10 +712,8 @@ int main(int argc, char** argv) {
                        {.min_tokens = 16}, "smoke");
     std::printf("smoke: %d wrong\n", wrong);
   }
-  if (asked("time")) {
-    time_plan();
-    time_all(kernels);
-  }
+  if (asked("time")) time_all(kernels);
+  if (asked("plan")) wrong += time_plans(kernels[0], kernels[3]);
   if (asked("trace")) trace(kernels);
   if (argc == 4 && std::strcmp(argv[1], "one") == 0)
     one(kernels, std::atoi(argv[2]), std::atoi(argv[3]));

@@ -13,6 +13,8 @@
 
 #include <cstdint>
 
+#include "attention/mask.hpp"
+
 namespace attune::attention {
 
 /// One decode request as the kernel reads it; token numbers count from the page table's first slot.
@@ -24,6 +26,18 @@ struct DecodeRequest {
   std::int32_t query_pos = 0;  ///< of the query, counted as the tokens are
   float temperature = 1.0f;    ///< factor of the logits (AttentionSpec::xai_temperature_len)
 };
+
+/// The request of one query, the last of `kv_len` keys, the first of which is at position `first`.
+[[nodiscard]] constexpr DecodeRequest decode_request(const MaskRule& mask, std::int32_t q_row,
+                                                     std::int32_t entry_begin, std::int64_t kv_len,
+                                                     std::int64_t first) {
+  const KeyRange keys = visible_range(mask, first + kv_len - 1, first, first + kv_len);
+  return {.q_row = q_row,
+          .entry_begin = entry_begin,
+          .kv_begin = static_cast<std::int32_t>(keys.begin - first),
+          .kv_end = static_cast<std::int32_t>(keys.end - first),
+          .query_pos = static_cast<std::int32_t>(kv_len - 1)};
+}
 
 /// Tiles of a row, counted from the one that holds kv_begin: tiles start at multiples of their
 /// length. An empty row still has one.
@@ -73,6 +87,8 @@ struct CutState {
 };
 inline constexpr std::int32_t kAllLevels = -1;
 
+inline constexpr std::int32_t kMostLevels = 16;
+
 /// The sizes in force for one batch.
 struct CutLevels {
   std::int32_t count = 1;
@@ -87,6 +103,40 @@ struct CutPieces {
   std::int32_t tiles = 0;
 };
 
+/// Equal chunks, one a worker, where shares are small; else chunks come in levels.
+[[nodiscard]] constexpr bool cuts_evenly(const CutRule& rule, std::int64_t total,
+                                         std::int32_t num_requests) {
+  const std::int64_t share = (total * rule.units + rule.workers - 1) / rule.workers;
+  return share <= rule.even_tiles && num_requests < rule.workers / rule.units;
+}
+
+/// The least size that makes no more even chunks than there are workers is one of these, the last
+/// of which is small enough: sum(ceil(tiles / size)) <= total / size + requests.
+struct EvenSizes {
+  std::int64_t low = 1;
+  std::int64_t high = 1;
+};
+[[nodiscard]] constexpr EvenSizes even_sizes(const CutRule& rule, std::int64_t total,
+                                             std::int32_t num_requests) {
+  const std::int64_t share = (total * rule.units + rule.workers - 1) / rule.workers;
+  const std::int64_t spare = rule.workers / rule.units - num_requests;
+  EvenSizes sizes;
+  sizes.low = share > rule.least_even_tiles ? share : rule.least_even_tiles;
+  if (sizes.low < 1) sizes.low = 1;
+  const std::int64_t enough = (total + spare - 1) / spare;
+  sizes.high = enough > sizes.low ? enough : sizes.low;
+  return sizes;
+}
+
+[[nodiscard]] constexpr CutLevels factored(const CutRule& rule, std::int64_t total) {
+  const std::int64_t share = (total * rule.units + rule.workers - 1) / rule.workers;
+  const std::int64_t least = rule.min_tiles < 1 ? 1 : rule.min_tiles;
+  CutLevels levels;
+  levels.total = total;
+  levels.size = share / 2 > least ? share / 2 : least;
+  while (levels.count < kMostLevels && (levels.size >> levels.count) >= least) ++levels.count;
+  return levels;
+}
 namespace detail {
 
 [[nodiscard]] constexpr std::int32_t rounded(std::int64_t tiles, std::int64_t size) {
@@ -105,62 +155,81 @@ namespace detail {
   return level;
 }
 
+}  // namespace detail
+
+/// What a request gives to a level, cut as far as `s` says. Without levels everything stays whole.
 [[nodiscard]] constexpr CutPieces pieces_at(const CutLevels& levels, std::int32_t level,
                                             const CutState& s) {
+  if (levels.count == 0) return {1, s.tiles};
   if (s.level != kAllLevels && s.level != level) return {};
   const std::int64_t size = levels.size >> level;
   if (levels.even) return {static_cast<std::int32_t>((s.tiles + size - 1) / size), s.tiles};
-  if (s.level == level) return {rounded(s.tiles, size), s.tiles};
+  if (s.level == level) return {detail::rounded(s.tiles, size), s.tiles};
   const std::int32_t rest = s.tiles - s.at;
   if (rest == 0) return {};
   const bool last = level + 1 == levels.count;
-  const std::int32_t count = rounded(last ? rest : rest / 2, size);
-  if (last || count * size >= rest) return {rounded(rest, size), rest};
+  const std::int32_t count = detail::rounded(last ? rest : rest / 2, size);
+  if (last || count * size >= rest) return {detail::rounded(rest, size), rest};
   return {count, static_cast<std::int32_t>(count * size)};
 }
 
-template <class Tiles>
-constexpr std::int64_t count_even(std::int32_t num_requests, Tiles tiles, std::int64_t size) {
-  std::int64_t n = 0;
-  for (std::int32_t r = 0; r < num_requests; ++r) n += (tiles(r) + size - 1) / size;
-  return n;
+/// Level and number of parts of a request of `tiles` tiles, with `left` from its first on.
+[[nodiscard]] constexpr CutState count_parts(const CutLevels& levels, std::int32_t tiles,
+                                             std::int64_t left) {
+  CutState s;
+  s.tiles = tiles;
+  s.level = detail::level_of(levels, tiles, left);
+  const std::int32_t first = s.level == kAllLevels ? 0 : s.level;
+  for (std::int32_t level = first; level < levels.count; ++level) {
+    const CutPieces pieces = pieces_at(levels, level, s);
+    s.parts += pieces.count;
+    s.at += pieces.tiles;
+    if (s.level == level) break;
+  }
+  if (s.parts == 0) s.parts = 1;
+  s.at = 0;
+  return s;
 }
 
-}  // namespace detail
+/// Piece i of `pieces` as a chunk; `s` says where the request stood before them.
+[[nodiscard]] constexpr DecodeChunk chunk_of(const DecodeRequest& request, const CutState& s,
+                                             const CutPieces& pieces, std::int32_t i) {
+  const std::int64_t tiles = pieces.tiles;
+  return {.request = request,
+          .tile_begin = s.at + static_cast<std::int32_t>(tiles * i / pieces.count),
+          .tile_end = s.at + static_cast<std::int32_t>(tiles * (i + 1) / pieces.count),
+          .part = s.part + i,
+          .parts = s.parts,
+          .first_place = s.first_place};
+}
 
 /// Cuts `num_requests` requests: `request(r)` gives one, `state(r)` its CutState, `emit(index,
-/// chunk)` takes a chunk. Runs on the host and, for plans made on the device, in one thread there.
-/// O(requests * levels + chunks).
+/// chunk)` takes a chunk. O(requests * levels + chunks). The same list is made on the device by
+/// kernels/decode_plan.
 template <class Request, class State, class Emit>
 constexpr DecodeWork cut_requests(const CutRule& rule, std::int32_t tile, std::int32_t num_requests,
                                   Request request, State state, Emit emit) {
-  const auto tiles = [&](std::int32_t r) { return state(r).tiles; };
-  CutLevels levels;
+  std::int64_t total = 0;
   for (std::int32_t r = 0; r < num_requests; ++r) {
     state(r).tiles = tiles_of(request(r), tile);
-    levels.total += state(r).tiles;
+    total += state(r).tiles;
   }
-  const std::int64_t share = (levels.total * rule.units + rule.workers - 1) / rule.workers;
-  const std::int64_t least = rule.min_tiles < 1 ? 1 : rule.min_tiles;
-
-  const std::int64_t wanted = rule.workers / rule.units;
-  if (share <= rule.even_tiles && num_requests < wanted) {
-    // The least size that makes no more chunks than there are workers.
-    std::int64_t low = share > rule.least_even_tiles ? share : rule.least_even_tiles;
-    if (low < 1) low = 1;
-    std::int64_t high = levels.total > low ? levels.total : low;
-    while (low < high) {
-      const std::int64_t middle = (low + high) / 2;
-      if (detail::count_even(num_requests, tiles, middle) <= wanted)
-        high = middle;
+  CutLevels levels;
+  if (cuts_evenly(rule, total, num_requests)) {
+    EvenSizes sizes = even_sizes(rule, total, num_requests);
+    while (sizes.low < sizes.high) {
+      const std::int64_t middle = (sizes.low + sizes.high) / 2;
+      std::int64_t chunks = 0;
+      for (std::int32_t r = 0; r < num_requests; ++r)
+        chunks += (state(r).tiles + middle - 1) / middle;
+      if (chunks <= rule.workers / rule.units)
+        sizes.high = middle;
       else
-        low = middle + 1;
+        sizes.low = middle + 1;
     }
-    levels.even = true;
-    levels.size = low;
+    levels = {.count = 1, .size = sizes.low, .even = true, .total = total};
   } else {
-    levels.size = share / 2 > least ? share / 2 : least;
-    while (levels.count < 16 && (levels.size >> levels.count) >= least) ++levels.count;
+    levels = factored(rule, total);
   }
 
   // Count first: parts must know how many they are, and their places must suffice. Fewer levels
@@ -171,20 +240,9 @@ constexpr DecodeWork cut_requests(const CutRule& rule, std::int32_t tile, std::i
     std::int64_t places = 0;
     num_long = 0;
     for (std::int32_t r = 0; r < num_requests; ++r) {
-      CutState s;
-      s.tiles = tiles(r);
-      s.level = detail::level_of(levels, s.tiles, left);
-      const std::int32_t first = s.level == kAllLevels ? 0 : s.level;
-      for (std::int32_t level = first; level < levels.count; ++level) {
-        const CutPieces pieces = detail::pieces_at(levels, level, s);
-        s.parts += pieces.count;
-        s.at += pieces.tiles;
-        if (s.level == level) break;
-      }
-      if (s.parts == 0) s.parts = 1;  // no levels: everything stays whole
+      CutState s = count_parts(levels, state(r).tiles, left);
       s.first_place = static_cast<std::int32_t>(places);
       if (s.parts > 1) places += s.parts;
-      s.at = 0;
       left -= s.tiles;
       num_long += s.level == kAllLevels ? 1 : 0;
       state(r) = s;
@@ -196,27 +254,17 @@ constexpr DecodeWork cut_requests(const CutRule& rule, std::int32_t tile, std::i
   DecodeWork work;
   const std::int32_t passes = levels.count > 0 ? levels.count : 1;
   // Longest first: at each level the pieces of long requests, then short requests.
-  for (std::int32_t pass = num_long > 0 ? 0 : 1; pass < 2 * passes; pass += num_long > 0 ? 1 : 2) {
+  for (std::int32_t pass = num_long > 0 ? 0 : 1; pass<2 * passes; pass += num_long> 0 ? 1 : 2) {
     const std::int32_t level = pass / 2;
     for (std::int32_t r = 0; r < num_requests; ++r) {
       CutState& s = state(r);
       if ((s.level == kAllLevels) != (pass % 2 == 0)) continue;
-      const CutPieces pieces =
-          levels.count > 0 ? detail::pieces_at(levels, level, s) : CutPieces{1, s.tiles};
+      const CutPieces pieces = pieces_at(levels, level, s);
       if (pieces.count == 0) continue;
       const DecodeRequest& now = request(r);
-      for (std::int32_t i = 0; i < pieces.count; ++i) {
-        DecodeChunk chunk;
-        chunk.request = now;
-        chunk.tile_begin = s.at + static_cast<std::int32_t>(
-                                      static_cast<std::int64_t>(pieces.tiles) * i / pieces.count);
-        chunk.tile_end = s.at + static_cast<std::int32_t>(static_cast<std::int64_t>(pieces.tiles) *
-                                                          (i + 1) / pieces.count);
-        chunk.part = s.part++;
-        chunk.parts = s.parts;
-        chunk.first_place = s.first_place;
-        emit(work.num_chunks++, chunk);
-      }
+      for (std::int32_t i = 0; i < pieces.count; ++i)
+        emit(work.num_chunks++, chunk_of(now, s, pieces, i));
+      s.part += pieces.count;
       s.at += pieces.tiles;
     }
   }

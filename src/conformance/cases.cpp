@@ -91,6 +91,7 @@ class HardCases {
     add(awkward(BatchForm::decode, growing), kRefreshEqualsFresh, false);
     if (has(Feature::cuda_graph))
       add(typical(BatchForm::decode, growing), kGraphReplay, true, Feature::cuda_graph);
+    if (has(Feature::device_planning)) device_planning(uneven);
     shared_prefixes(BatchForm::decode);
     add(typical(BatchForm::decode, {{1, 4096}, {1, 33}, {1, 1}}), kMatchesReference, true, {},
         "very_unequal");
@@ -100,6 +101,24 @@ class HardCases {
     many_requests();
     windows();
     large_scores();
+  }
+
+  void device_planning(const std::vector<RequestShape>& uneven) {
+    const auto with = [&](Case one, std::string_view label, bool smoke) {
+      add(std::move(one), kPlansOnTheDevice, smoke, Feature::device_planning, label);
+    };
+    with(typical(BatchForm::decode, uneven), "", true);
+    with(awkward(BatchForm::decode, uneven), "", false);
+    // One request whose parts are most of the list; more requests than a block's threads.
+    with(typical(BatchForm::decode, {{1, 9}, {1, 0}, {1, 1500}, {1, 33}, {1, 400}}), "very_unequal",
+         true);
+    std::vector<RequestShape> many(600, {1, 1});
+    for (std::size_t i = 0; i < many.size(); i += 97) many[i].kv_len = 5 + static_cast<int>(i) / 3;
+    with(typical(BatchForm::decode, many), "many", false);
+    if (!has(Feature::sliding_window)) return;
+    Case one = typical(BatchForm::decode, uneven);
+    one.spec.window_left = 40;
+    with(one, "", true);
   }
 
   /// 65,536 requests, nearly all of one key: launch limits and bookkeeping.

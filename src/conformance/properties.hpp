@@ -42,5 +42,7 @@ extern const Property kRefusesHostileInput;
 extern const Property kPlansRunTogether;
 /// A recorded run, refreshed and replayed, equals an eager one.
 extern const Property kGraphReplay;
+/// Page tables on the device give the bits of page tables on the host, refreshed and replayed.
+extern const Property kPlansOnTheDevice;
 
 }  // namespace attune::conformance

@@ -184,6 +184,13 @@ Outcome bounds_cover_smaller_batches(const Subject& subject, const Case& one) {
   return against_reference(subject, *scene->problem, answer);
 }
 
+bool declares(const Subject& subject, Feature feature) {
+  const auto& rows = subject.descriptor->capabilities;
+  return std::any_of(rows.begin(), rows.end(), [&](const Capability& row) {
+    return row.device == subject.device.kind && row.features.has(feature);
+  });
+}
+
 Outcome refuses_hostile_input(const Subject& subject, const Case& one) {
   auto scene = set_up(subject, one);
   if (!scene.ok()) return outcome_of(scene.status(), one);
@@ -243,6 +250,17 @@ Outcome refuses_hostile_input(const Subject& subject, const Case& one) {
   const std::vector<std::uint8_t> bits(1);
   b.custom_mask = bits;
   expect_no_plan("a mask the spec does not ask for", b);
+
+  // Nothing may read what these point to.
+  b = p.batch;
+  b.on_device = {.kv_indptr = p.kv_indptr.data(),
+                 .kv_indices = p.kv_indices.data(),
+                 .kv_last_page_len = p.kv_last_page_len.data(),
+                 .max_kv_entries = static_cast<std::int64_t>(p.kv_indices.size()),
+                 .max_kv_len = one.requests[0].kv_len};
+  expect_no_plan("page tables on both sides", b);
+  b.kv_indptr = b.kv_indices = b.kv_last_page_len = {};
+  if (!declares(subject, Feature::device_planning)) expect_no_plan("page tables on the device", b);
 
   auto plan = plan_of(p.batch);
   if (!plan.ok()) return outcome_of(plan.status(), one);

@@ -29,15 +29,10 @@ void list_decode_work(const BatchView& batch, const DecodeRules& rules,
     const std::int64_t kv_len = batch.kv_len(i);
     const std::int64_t first = batch.first_kv_position(i);
     const std::int64_t position = first + kv_len - 1;
-    const attention::KeyRange keys =
-        attention::visible_range(rules.mask, position, first, first + kv_len);
-    attention::DecodeRequest request;
-    request.q_row = batch.qo_indptr[n];
-    request.entry_begin = batch.kv_indptr[n];
-    request.kv_end = static_cast<std::int32_t>(keys.end - first);
-    request.kv_begin = static_cast<std::int32_t>(
-        std::max(keys.begin - first, std::min(cascade.own_begin(i), keys.end - first)));
-    request.query_pos = static_cast<std::int32_t>(kv_len - 1);
+    attention::DecodeRequest request = attention::decode_request(rules.mask, batch.qo_indptr[n],
+                                                                 batch.kv_indptr[n], kv_len, first);
+    const std::int64_t own = std::min<std::int64_t>(cascade.own_begin(i), request.kv_end);
+    request.kv_begin = std::max(request.kv_begin, static_cast<std::int32_t>(own));
     if (rules.xai_temperature_len > 0 && position > rules.xai_temperature_len) {
       request.temperature =
           static_cast<float>(std::log2(static_cast<double>(position)) /

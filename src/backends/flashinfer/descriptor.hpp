@@ -11,7 +11,8 @@ inline constexpr FeatureSet kFeatures =
     Feature::custom_mask | Feature::cross_attention | Feature::encoder_only | Feature::kv_scales |
     Feature::per_head_scales | Feature::ragged_kv | Feature::mixed_batch | Feature::target_verify |
     Feature::draft_extend | Feature::tree_verify | Feature::unequal_head_dims |
-    Feature::cuda_graph | Feature::deterministic | Feature::chunked_prefix | Feature::cascade;
+    Feature::cuda_graph | Feature::device_planning | Feature::deterministic |
+    Feature::chunked_prefix | Feature::cascade;
 
 inline constexpr FeatureSet kLatentFeatures =
     Feature::lse | Feature::kv_scales | Feature::mixed_batch | Feature::target_verify |

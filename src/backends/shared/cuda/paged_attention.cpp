@@ -83,6 +83,15 @@ void aim_at_states(const AttentionSpec& spec, const paged::Parts& parts, Params&
   p.sinks = nullptr;
 }
 
+/// What any of its built CUDA rows declares.
+FeatureSet declared_by(const BackendDescriptor& descriptor) {
+  FeatureSet declared;
+  for (const Capability& row : descriptor.capabilities)
+    if (row.device == DeviceKind::cuda && row.status != BackendStatus::not_built)
+      declared = declared | row.features;
+  return declared;
+}
+
 /// Levels are items of the general prefill kernel.
 bool general_levels(const PagedPlan& plan) { return plan.cascades && !plan.tiled; }
 
@@ -108,7 +117,10 @@ class PagedBackend final : public Backend {
   Status run(const Plan& plan, const LayerCall& call, Stream stream) override;
 
  private:
-  Status upload(PagedPlan& plan, Stream stream);
+  [[nodiscard]] Result<attention::BatchFacts> check(const BatchView& batch) const;
+  Status upload(const PagedPlan& plan, Stream stream);
+  Status zero_counters(const PagedPlan& plan, Stream stream);
+  Status refresh_on_device(PagedPlan& plan, const BatchView& batch, Stream stream);
   Status run_levels(const PagedPlan& plan, const LayerCall& call, Stream stream) const;
   Status merge(const PagedPlan& plan, const LayerCall& call, Stream stream) const;
   [[nodiscard]] attention::PagedKv keys_of(const PagedPlan& plan, const LayerCall& call) const;
@@ -117,24 +129,35 @@ class PagedBackend final : public Backend {
   Setup setup_;
 };
 
-Status PagedBackend::upload(PagedPlan& plan, Stream stream) {
-  constexpr const char* kWhat = "copying a plan to the device";
+constexpr const char* kPlanCopy = "copying a plan to the device";
+
+Result<attention::BatchFacts> PagedBackend::check(const BatchView& batch) const {
+  return batch.on_device.given() && declared_by(*setup_.descriptor).has(Feature::device_planning)
+             ? attention::validate_device_batch(batch, context_.spec, context_.page_size)
+             : attention::validate_batch(batch, context_.spec, context_.page_size);
+}
+
+Status PagedBackend::upload(const PagedPlan& plan, Stream stream) {
   if (Status s = device::cuda::copy_to_device(
           reinterpret_cast<std::byte*>(plan.parts.rules) + plan.image_begin,
           plan.image.data() + plan.image_begin, plan.image.size() - plan.image_begin, stream,
-          kWhat);
+          kPlanCopy);
       !s.ok())
     return s;
+  return zero_counters(plan, stream);
+}
+
+Status PagedBackend::zero_counters(const PagedPlan& plan, Stream stream) {
   return device::cuda::call_status(
       cudaMemsetAsync(plan.parts.counters, 0,
                       static_cast<std::size_t>(plan.parts.num_counters) * sizeof(std::int32_t),
                       native(stream)),
-      kWhat);
+      kPlanCopy);
 }
 
 Result<PlanHandle> PagedBackend::plan(const BatchView& batch, const Workspace& workspace,
                                       Stream stream) {
-  auto facts = attention::validate_batch(batch, context_.spec, context_.page_size);
+  auto facts = check(batch);
   if (!facts.ok()) return facts.status();
   auto made = std::make_unique<PagedPlan>();
   made->facts = *facts;
@@ -146,6 +169,14 @@ Result<PlanHandle> PagedBackend::plan(const BatchView& batch, const Workspace& w
   made->sizes.kv_entries +=
       static_cast<std::int64_t>((workspace.device_bytes - wanted) / sizeof(std::int32_t));
   made->parts = parts_of(setup_, made->sizes, workspace.device);
+  if (batch.on_device.given()) {
+    made->decodes = facts->num_qo_tokens > 0;
+    if (Status s = zero_counters(*made, stream); !s.ok()) return s;
+    if (Status s = list_on_device(setup_, facts->batch_size, batch.on_device, *made, stream);
+        !s.ok())
+      return s;
+    return PlanHandle(std::move(made));
+  }
   if (Status s = make_lists(setup_, batch, true, *made); !s.ok()) return s;
   made->decodes = made->decode.work.num_items > 0;
   made->prefills = general_levels(*made) || made->prefill.work.num_items > 0;
@@ -155,15 +186,33 @@ Result<PlanHandle> PagedBackend::plan(const BatchView& batch, const Workspace& w
 
 Status PagedBackend::refresh(Plan& plan, const BatchView& batch, Stream stream) {
   auto& mine = static_cast<PagedPlan&>(plan);
-  auto facts = attention::validate_batch(batch, context_.spec, context_.page_size);
+  auto facts = check(batch);
   if (!facts.ok()) return facts.status();
   if (Status s = cuda::check_refresh(mine.facts, *facts); !s.ok()) return s;
+  if (batch.on_device.given() != mine.tables.given())
+    return invalid_argument(
+        base::join("refresh wants the page tables where the plan had them, on the ",
+                   mine.tables.given() ? "device" : "host", ": make a new plan"));
+  if (mine.tables.given()) return refresh_on_device(mine, batch, stream);
   if (Status s = make_lists(setup_, batch, false, mine); !s.ok()) return s;
   const bool prefills = general_levels(mine) || mine.prefill.work.num_items > 0;
   if ((mine.decode.work.num_items > 0) != mine.decodes || prefills != mine.prefills)
     return invalid_argument("refresh wants the plan's mix of prefill and decode: make a new plan");
   mine.facts = *facts;
   return upload(mine, stream);
+}
+
+Status PagedBackend::refresh_on_device(PagedPlan& plan, const BatchView& batch, Stream stream) {
+  const DeviceTables& now = batch.on_device;
+  if (now.kv_indices != plan.tables.kv_indices)
+    return invalid_argument(
+        "recorded runs read page ids where the plan had them: refresh with the same kv_indices");
+  if (now.max_kv_entries > plan.tables.max_kv_entries || now.max_kv_len > plan.tables.max_kv_len)
+    return invalid_argument(base::join("the plan was made for ", plan.tables.max_kv_entries,
+                                       " entries and requests of ", plan.tables.max_kv_len,
+                                       " keys, the batch may have ", now.max_kv_entries, " and ",
+                                       now.max_kv_len, ": make a new plan"));
+  return list_on_device(setup_, plan.facts.batch_size, now, plan, stream);
 }
 
 attention::PagedKv PagedBackend::keys_of(const PagedPlan& plan, const LayerCall& call) const {
@@ -186,7 +235,7 @@ attention::PagedKv PagedBackend::keys_of(const PagedPlan& plan, const LayerCall&
   kv.v_page_stride = call.v_cache.stride[0];
   kv.v_token_stride = call.v_cache.stride[hnd ? 2 : 1];
   kv.v_head_stride = call.v_cache.stride[hnd ? 1 : 2];
-  kv.indices = plan.parts.kv_indices;
+  kv.indices = plan.tables.given() ? plan.tables.kv_indices : plan.parts.kv_indices;
   kv.page_size = context_.page_size;
   return kv;
 }
@@ -323,10 +372,7 @@ Status PagedBackend::run(const Plan& plan, const LayerCall& call, Stream stream)
 
 /// Options that only some of the names declare.
 Status check_declared(const BackendDescriptor& descriptor, const AttentionSpec& spec) {
-  FeatureSet declared;
-  for (const Capability& row : descriptor.capabilities)
-    if (row.device == DeviceKind::cuda && row.status != BackendStatus::not_built)
-      declared = declared | row.features;
+  const FeatureSet declared = declared_by(descriptor);
   const struct {
     bool wanted;
     Feature feature;
@@ -408,6 +454,7 @@ Result<std::unique_ptr<Backend>> make_paged_attention(const BackendContext& cont
   const int shared_per_sm = card->sm >= 90 ? 228 * 1024 : 164 * 1024;
   Setup setup{.descriptor = &descriptor,
               .spec = spec,
+              .page_size = context.page_size,
               .decode = decode::find(spec.kv_dtype, spec.head_dim_qk, spec.head_dim_vo,
                                      spec.gqa_group_size(), shared_per_sm),
               .prefill = prefill::find(spec.kv_dtype, spec.head_dim_qk, spec.head_dim_vo),

@@ -8,6 +8,7 @@
 
 #include "base/join.hpp"
 #include "base/math.hpp"
+#include "device/cuda/memory.hpp"
 #include "plan/workspace.hpp"
 
 namespace attune::backends::shared::paged {
@@ -135,6 +136,7 @@ Sizes sizes_of(const Setup& setup, const BatchBounds& bounds) {
     n.decode_parts = std::max(2, kPartsPerCta * setup.decode_grid / heads_of(setup));
     n.max_chunks = static_cast<std::int32_t>(bounds.max_batch) + n.decode_parts +
                    ceil_div(2 * setup.decode_grid, n.shape.units) + 1;
+    n.plan_rows = kernels::decode_plan::sm80::rows_wanted(bounds.max_batch);
   }
   if (!bounds.decode_only || !decodes_possible(setup)) {
     n.prefill_parts = std::max(2, 2 * setup.prefill_grid / setup.spec.num_kv_heads);
@@ -177,6 +179,7 @@ Parts lay_out(const Setup& setup, const Sizes& n, plan::WorkspaceCutter& cut) {
   parts.prefill_state = cut.take<float2>(prefill_part_rows);
   parts.state_o = cut.take<float>(n.state_rows * setup.spec.num_qo_heads * setup.spec.head_dim_vo);
   parts.state_lse = cut.take<float>(n.state_rows * setup.spec.num_qo_heads);
+  parts.plan_rows = cut.take<kernels::decode_plan::sm80::Row>(n.plan_rows);
   parts.rules = cut.take<attention::TokenRule>(n.state_tokens);
   parts.state_first = cut.take<std::int32_t>(n.state_tokens > 0 ? n.state_tokens + 1 : 0);
   parts.states = cut.take<std::int32_t>(n.state_rows);
@@ -355,6 +358,25 @@ Status make_lists(const Setup& setup, const BatchView& batch, bool fresh, PagedP
   put(plan.parts.mask, batch.custom_mask, batch.custom_mask.size());
   put(plan.parts.kv_indices, batch.kv_indices, batch.kv_indices.size());
   return {};
+}
+
+Status list_on_device(const Setup& setup, std::int64_t num_requests, const DeviceTables& tables,
+                      PagedPlan& plan, Stream stream) {
+  plan.tables = tables;
+  return kernels::decode_plan::sm80::launch(
+      {.kv_indptr = tables.kv_indptr,
+       .kv_last_page_len = tables.kv_last_page_len,
+       .num_requests = static_cast<std::int32_t>(num_requests),
+       .page_size = setup.page_size,
+       .max_kv_entries = tables.max_kv_entries,
+       .max_kv_len = tables.max_kv_len,
+       .mask = setup.rule,
+       .rule = cut_rule(setup, plan.sizes, false),
+       .tile = setup.decode->tile,
+       .work = plan.parts.decode_work,
+       .chunks = plan.parts.chunks,
+       .rows = plan.parts.plan_rows},
+      device::cuda::native(stream));
 }
 
 }  // namespace attune::backends::shared::paged

@@ -4,6 +4,8 @@
 // The workspace begins with parts whose size depends on the backend alone, so that a plan may be
 // refreshed at the same addresses: counters, partial results, states. The lists follow, then page
 // ids and mask bits; they are written by one copy from the plan's host image.
+// A plan whose lengths are on the device has its decode list made there, at the same place, and
+// page ids stay where the caller has them (docs/decisions/0009-device-planning.md).
 //
 // A batch with levels of shared prefixes (docs/decisions/0004-cascade.md) runs in three steps: the
 // levels, each request's own keys, both writing states; and the merge that writes o.
@@ -15,11 +17,13 @@
 #include <vector>
 
 #include <attune/backend.hpp>
+#include <attune/batch.hpp>
 #include <attune/descriptor.hpp>
 #include <attune/spec.hpp>
 #include <attune/validate.hpp>
 
 #include "attention/mask.hpp"
+#include "kernels/decode_plan/sm80/launch.hpp"
 #include "kernels/paged_decode/sm80/launch.hpp"
 #include "kernels/ragged_prefill/sm80/launch.hpp"
 #include "kernels/ragged_prefill/sm90/launch.hpp"
@@ -34,6 +38,7 @@ namespace attune::backends::shared::paged {
 struct Setup {
   const BackendDescriptor* descriptor = nullptr;
   AttentionSpec spec;
+  std::int32_t page_size = 1;
   const kernels::paged_decode::sm80::Instance* decode = nullptr;
   const kernels::ragged_prefill::sm80::Instance* prefill = nullptr;
   int decode_grid = 0;
@@ -60,6 +65,7 @@ struct Parts {
   float2* prefill_state = nullptr;
   float* state_o = nullptr;    ///< [state_rows, num_qo_heads, head_dim_vo]
   float* state_lse = nullptr;  ///< [state_rows, num_qo_heads]
+  kernels::decode_plan::sm80::Row* plan_rows = nullptr;  ///< of plans made on the device
   // Written by the host: the first five where there are levels, the next two where there are
   // prefill items, the rest always.
   attention::TokenRule* rules = nullptr;
@@ -80,6 +86,7 @@ struct Sizes {
   plan::DecodeShape shape;
   std::int32_t decode_parts = 0;  ///< places, in chunks
   std::int32_t max_chunks = 0;
+  std::int64_t plan_rows = 0;
   std::int32_t prefill_parts = 0;
   std::int64_t max_items = 0;
   std::int64_t mask_bytes = 0;
@@ -106,6 +113,7 @@ class PagedPlan final : public Plan {
   bool beside = false;  ///< decodes run beside the levels
   bool decodes = false;
   bool prefills = false;
+  DeviceTables tables;           ///< given: lists are made on the device, from these
   std::vector<std::byte> image;  ///< of the lists, copied to the workspace …
   std::size_t image_begin = 0;   ///< … from here on
 };
@@ -118,6 +126,11 @@ class PagedPlan final : public Plan {
 /// `fresh` plan settles what later batches must keep to.
 [[nodiscard]] Status make_lists(const Setup& setup, const BatchView& batch, bool fresh,
                                 PagedPlan& plan);
+
+/// Puts the kernel on the stream that makes a plan's lists from `tables`; sizes and workspace are
+/// set. The plan keeps the tables: a run reads page ids where they are.
+[[nodiscard]] Status list_on_device(const Setup& setup, std::int64_t num_requests,
+                                    const DeviceTables& tables, PagedPlan& plan, Stream stream);
 
 /// Where everything lies in the workspace.
 [[nodiscard]] Parts parts_of(const Setup& setup, const Sizes& sizes, void* memory);
