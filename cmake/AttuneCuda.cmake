@@ -159,8 +159,8 @@ target_link_libraries(attune_decode_bench PRIVATE attune_plan)
 # And for shared prefixes, through the whole backend.
 file(GLOB attune_cascade_sources CONFIGURE_DEPENDS
      ${CMAKE_SOURCE_DIR}/src/kernels/paged_decode/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm80/*.cu
-     ${CMAKE_SOURCE_DIR}/src/kernels/merge_states/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/append_kv/sm80/*.cu
-     ${CMAKE_SOURCE_DIR}/src/kernels/tensor_map/*.cu ${CMAKE_SOURCE_DIR}/src/device/cuda/*.cpp)
+     ${CMAKE_SOURCE_DIR}/src/kernels/decode_plan/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/merge_states/sm80/*.cu
+     ${CMAKE_SOURCE_DIR}/src/kernels/append_kv/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/tensor_map/*.cu ${CMAKE_SOURCE_DIR}/src/device/cuda/*.cpp)
 list(APPEND attune_cascade_sources ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm90/launch.cu
      ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm90/instances_levels.cu)
 set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/cuda/cascade_bench.cu PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
