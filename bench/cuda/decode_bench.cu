@@ -1,6 +1,6 @@
 // Checks the CUDA decode kernels against a naive one and times them on the shapes of issue 4.
 //
-//   decode_bench [verify] [smoke] [time] [plan] [trace] | one KERNEL ROW
+//   decode_bench [verify] [smoke] [time] [goal] [plan] [trace] | one KERNEL ROW
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -259,6 +259,7 @@ Launchable prepare(const Kernel& kernel, const Data& d, const Cut& cut) {
   p.page = FastDivisor(static_cast<std::uint32_t>(d.p.page_size));
   p.work = reinterpret_cast<const attention::DecodeWork*>(l.workspace.get());
   p.chunks = reinterpret_cast<const attention::DecodeChunk*>(p.work + 1);
+  p.listed_before = true;
   p.partial_o = l.partial_o.get();
   p.partial_state = l.partial_state.get();
   p.claims = l.counters.get();
@@ -500,6 +501,35 @@ double bytes_moved(const Problem& p) {
          4.0 * static_cast<double>(p.lens.size()) * p.qo_heads * p.dim_vo;
 }
 
+/// How the backend cuts a row (backends/shared/cuda/paged_planner.cpp).
+Cut backend_cut(const Problem& p) {
+  const int scale = 2 / bytes_of(p.kv);  // its rules are in bytes
+  const int rows_a_cta = static_cast<int>(p.lens.size()) * p.kv_heads / num_sms();
+  return {rows_a_cta >= 6 ? 2 : 1, 512 * scale, 4096 * scale, 64 * scale};
+}
+
+/// The rows of issue 4 as the backend runs them.
+void time_goals(const std::vector<Kernel>& kernels) {
+  for (const Row& row : rows()) {
+    const Data d(row.problem, false);
+    for (const Kernel& k : kernels) {
+      if (k.kv != row.problem.kv) continue;
+      Launchable l = prepare(k, d, backend_cut(row.problem));
+      for (const bool listed_before : {true, false}) {
+        if (!listed_before && !row.graph) continue;
+        l.params.listed_before = listed_before;
+        const double seconds = row.graph
+                                   ? time_graph([&](cudaStream_t s) { launch(k, l, s, true); })
+                                   : time_cold([&](cudaStream_t s) { launch(k, l, s); });
+        std::printf("%-20s %-10s %4d items: %7.2f us %5.0f GB/s%s\n", row.name, k.name,
+                    l.list.work.num_items, seconds * 1e6, bytes_moved(row.problem) * 1e-9 / seconds,
+                    listed_before ? "" : " (lists read after the kernel before)");
+      }
+    }
+    std::fflush(stdout);
+  }
+}
+
 void time_all(const std::vector<Kernel>& kernels) {
   {
     Array<uint4> big(std::size_t{1} << 27);
@@ -559,7 +589,7 @@ void trace(const std::vector<Kernel>& kernels) {
     Data d(row.problem, false);
     for (const Kernel& k : kernels) {
       if (k.kv != row.problem.kv) continue;
-      Launchable l = prepare(k, d, {});
+      Launchable l = prepare(k, d, backend_cut(row.problem));
       Array<ulonglong2> times(l.grid);
       times.fill_bytes(0);
       (void)time_cold([&](cudaStream_t s) {
@@ -713,8 +743,9 @@ int main(int argc, char** argv) {
     std::printf("smoke: %d wrong\n", wrong);
   }
   if (asked("time")) time_all(kernels);
+  if (asked("goal")) time_goals({kernels[0], kernels[3]});
   if (asked("plan")) wrong += time_plans(kernels[0], kernels[3]);
-  if (asked("trace")) trace(kernels);
+  if (asked("trace")) trace({kernels[0], kernels[3]});
   if (argc == 4 && std::strcmp(argv[1], "one") == 0)
     one(kernels, std::atoi(argv[2]), std::atoi(argv[3]));
   return wrong == 0 ? 0 : 1;

@@ -349,6 +349,7 @@ Status PagedBackend::run(const Plan& plan, const LayerCall& call, Stream stream)
     p.page = decode::FastDivisor(static_cast<std::uint32_t>(p.kv.page_size));
     p.work = mine.parts.decode_work;
     p.chunks = mine.parts.chunks;
+    p.listed_before = !mine.tables.given();
     p.partial_o = mine.parts.decode_o;
     p.partial_state = mine.parts.decode_state;
     p.claims = mine.parts.counters;

@@ -73,14 +73,15 @@ class DecodeKernel {
     std::uint8_t* ring = ring_of(warp_);
     std::uint8_t* queries = queries_ + warp_ * Policy::kQueryBytes;
     ptx::dependency_release();
-    if constexpr (Policy::kBeside)
-      claim_two();
-    else
-      ptx::dependency_wait();
+    if constexpr (Policy::kBeside) claim_two();
+    if (!Policy::kBeside && !p_.listed_before) ptx::dependency_wait();
     // Read before it is known to exist: the list always has room for two items a CTA.
     const Item first = read_item(p_, Policy::kBeside ? claimed_[0] : static_cast<int>(blockIdx.x));
     const ItemQueue<Policy> queue{.num_items = p_.work->num_items, .claimed = claimed_};
-    if (queue.id(0) >= queue.num_items) return;
+    if (queue.id(0) >= queue.num_items) {
+      if (!Policy::kBeside && p_.listed_before) ptx::dependency_wait();
+      return;
+    }
 
     RingLoader<Policy> loader(p_, role_, queue, first, ring, queries);
     int taken = 0;  // tiles

@@ -46,6 +46,9 @@ struct Params {
   // The plan, in the workspace.
   const attention::DecodeWork* work = nullptr;
   const attention::DecodeChunk* chunks = nullptr;
+  /// The kernels before this one in the stream have written none of chunks, work and page ids: they
+  /// are read while those run.
+  bool listed_before = false;
   float* partial_o = nullptr;  ///< [places * units, heads_per_cta, rows, head_dim_vo]
   float2* partial_state =
       nullptr;  ///< [places * units, heads_per_cta, rows] (maximum in base 2, sum)

@@ -5,6 +5,7 @@
 #include "kernels/paged_decode/sm80/params.hpp"
 #include "kernels/paged_decode/sm80/policy.hpp"
 #include "kernels/ptx/cp_async.cuh"
+#include "kernels/ptx/warpgroup.cuh"
 
 namespace attune::kernels::paged_decode::sm80 {
 
@@ -103,6 +104,7 @@ class RingLoader {
 #pragma unroll
     for (Place& place : places) place = look_up();
     next_ = look_up();
+    if (!Policy::kBeside && p_.listed_before) ptx::dependency_wait();
 #pragma unroll
     for (int i = 0; i < Policy::kStages - 1; ++i) {
       if (places[i].live) copy(places[i]);
