@@ -6,7 +6,7 @@ namespace attune::kernels::ragged_prefill::sm90 {
 namespace {
 
 template <class Element, int Qk, int Vo, class T>
-using Fa4 = Config<Element, Qk, Vo, T, Softmax<0, true>>;
+using Lazy = Config<Element, Qk, Vo, T, Softmax<0, true>>;
 using Bf16 = __nv_bfloat16;
 using F16 = __half;
 
@@ -14,18 +14,17 @@ using F16 = __half;
 
 std::vector<Instance> fa4_instances() {
   return {
-      instance_of<Fa4<Bf16, 64, 64, Tiles64>>("fa4 prefill bf16 64", Strategy::fa4),
-      instance_of<Fa4<Bf16, 128, 128, Tiles128>>("fa4 prefill bf16 128", Strategy::fa4,
-                                                 kFa4Cost128),
-      instance_of<Fa4<Bf16, 128, 128, Tiles128Tall>>("fa4 prefill bf16 128, 192 rows",
-                                                     Strategy::fa4, kFa4Cost128Tall),
-      instance_of<Fa4<Bf16, 192, 128, Tiles192>>("fa4 prefill bf16 192/128", Strategy::fa4),
-      instance_of<Fa4<Bf16, 256, 256, Tiles256>>("fa4 prefill bf16 256", Strategy::fa4),
-      instance_of<Fa4<F16, 64, 64, Tiles64>>("fa4 prefill fp16 64", Strategy::fa4),
-      instance_of<Fa4<F16, 128, 128, Tiles128>>("fa4 prefill fp16 128", Strategy::fa4, kFa4Cost128),
-      instance_of<Fa4<F16, 128, 128, Tiles128Tall>>("fa4 prefill fp16 128, 192 rows", Strategy::fa4,
-                                                    kFa4Cost128Tall),
-      instance_of<Fa4<F16, 256, 256, Tiles256>>("fa4 prefill fp16 256", Strategy::fa4),
+      instance_of<Lazy<Bf16, 64, 64, Tiles64>>("fa4 prefill bf16 64", Strategy::fa4),
+      instance_of<Lazy<Bf16, 128, 128, Tiles128>>("prefill bf16 128", Strategy::both, kFa4Cost128),
+      instance_of<Lazy<Bf16, 128, 128, Tiles128Tall>>("fa4 prefill bf16 128, 192 rows",
+                                                      Strategy::fa4, kFa4Cost128Tall),
+      instance_of<Lazy<Bf16, 192, 128, Tiles192>>("prefill bf16 192/128", Strategy::both),
+      instance_of<Lazy<Bf16, 256, 256, Tiles256>>("fa4 prefill bf16 256", Strategy::fa4),
+      instance_of<Lazy<F16, 64, 64, Tiles64>>("prefill fp16 64", Strategy::both),
+      instance_of<Lazy<F16, 128, 128, Tiles128>>("prefill fp16 128", Strategy::both, kFa4Cost128),
+      instance_of<Lazy<F16, 128, 128, Tiles128Tall>>("prefill fp16 128, 192 rows", Strategy::both,
+                                                     kFa4Cost128Tall),
+      instance_of<Lazy<F16, 256, 256, Tiles256>>("prefill fp16 256", Strategy::both),
   };
 }
 

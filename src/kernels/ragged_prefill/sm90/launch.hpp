@@ -16,8 +16,9 @@
 
 namespace attune::kernels::ragged_prefill::sm90 {
 
-/// fa3 follows FlashAttention-3; fa4 moves the running maximum only when it must.
-enum class Strategy : unsigned char { fa3, fa4 };
+/// fa3 follows FlashAttention-3; fa4 moves the running maximum only when it must. Kernels that both
+/// names take do so, too.
+enum class Strategy : unsigned char { fa3, fa4, both };
 
 /// Measured on an H200 (docs/performance/cuda-prefill.md), in cycles of one multiprocessor.
 struct Cost {

@@ -12,7 +12,6 @@ using Tiles64 = Tiles<128, 3, 2, 4, 4>;
 using Tiles128 = Tiles<128, 2, 2, 3, 2>;
 /// A third fewer reads of K and V, but 192 rows of one head fit short sequences badly.
 using Tiles128Tall = Tiles<80, 3, 2, 3, 3>;
-inline constexpr Cost kFa3Cost128{.tile = 2450, .key_tile = 2690};
 inline constexpr Cost kFa3Cost128Tall{.tile = 2840, .key_tile = 2440};
 inline constexpr Cost kFa4Cost128{.tile = 2450, .key_tile = 2560};
 inline constexpr Cost kFa4Cost128Tall{.tile = 2830, .key_tile = 2190};
