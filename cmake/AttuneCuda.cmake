@@ -160,14 +160,15 @@ target_link_libraries(attune_decode_bench PRIVATE attune_plan)
 file(GLOB attune_cascade_sources CONFIGURE_DEPENDS
      ${CMAKE_SOURCE_DIR}/src/kernels/paged_decode/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm80/*.cu
      ${CMAKE_SOURCE_DIR}/src/kernels/decode_plan/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/merge_states/sm80/*.cu
-     ${CMAKE_SOURCE_DIR}/src/kernels/append_kv/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/tensor_map/*.cu ${CMAKE_SOURCE_DIR}/src/device/cuda/*.cpp)
-list(APPEND attune_cascade_sources ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm90/launch.cu
-     ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm90/instances_levels.cu)
+     ${CMAKE_SOURCE_DIR}/src/kernels/append_kv/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm90/*.cu
+     ${CMAKE_SOURCE_DIR}/src/kernels/tensor_map/*.cu ${CMAKE_SOURCE_DIR}/src/device/cuda/*.cpp)
 set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/cuda/cascade_bench.cu PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
 add_executable(attune_cascade_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cuda/cascade_bench.cu ${attune_cascade_sources}
                ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/dense_glue.cpp
+               ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/hopper_tiles.cpp
                ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/paged_attention.cpp
-               ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/paged_planner.cpp)
+               ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/paged_planner.cpp
+               ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/prefill_choice.cpp)
 attune_cuda_target(attune_cascade_bench)
 target_include_directories(attune_cascade_bench PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(attune_cascade_bench PRIVATE attune_plan attune_attention)

@@ -108,9 +108,10 @@ struct Runner {
     context.spec.q_dtype = context.spec.kv_dtype = context.spec.o_dtype = DType::bf16;
     context.device.kind = DeviceKind::cuda;
     context.page_size = s.page_size;
-    backend = must(
-        backends::shared::make_paged_attention(context, backends::flashinfer::kDescriptor, mode),
-        "backend");
+    backend =
+        must(backends::shared::make_paged_attention(context, backends::flashinfer::kDescriptor,
+                                                    {.cascade = mode, .hopper = true}),
+             "backend");
     const BatchBounds bounds{.max_batch = s.requests,
                              .max_qo_tokens = s.requests,
                              .max_kv_entries = std::int64_t(p.indices.size()),

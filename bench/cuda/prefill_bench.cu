@@ -4,6 +4,7 @@
 //   prefill_bench check [words]    kernels whose name holds one of the words (default all), by a
 //                                  plain fp64 computation, on awkward shapes
 //   prefill_bench once kernel case one launch, for a profiler
+//   prefill_bench smoke [words]    one small launch of each, for compute-sanitizer
 //   prefill_bench time [words]     the cases of docs/performance/cuda-prefill.md whose name holds
 //                                  one of the words, one head a tile and the heads of a KV head
 //                                  side by side; cold second-level cache, median
@@ -408,6 +409,24 @@ bool verify(const Instance& instance, const Shape& s) {
   return ok;
 }
 
+/// Two requests: one whose tiles end with it, one of more than a tile of rows and two of keys.
+template <class T>
+void smoke(const Instance& c) {
+  Problem<T> p({.name = "smoke",
+                .qo_len = {3, c.query_tile + 9},
+                .kv_len = {17, 2 * c.key_tile + c.query_tile},
+                .qo_heads = 2,
+                .kv_heads = 1,
+                .dqk = c.head_dim_qk,
+                .dvo = c.head_dim_vo,
+                .page = c.gather ? 1 : 16},
+               64);
+  Run<T> run(c, p);
+  run.launch();
+  check(cudaDeviceSynchronize(), c.name.data());
+  std::printf("smoke %s\n", c.name.data());
+}
+
 std::vector<Shape> awkward(const Instance& c) {
   const int a = c.head_dim_qk, b = c.head_dim_vo;
   std::vector<Shape> out;
@@ -575,6 +594,11 @@ int main(int argc, char** argv) {
     }
     std::printf("%d failures\n", failures);
     return failures != 0;
+  }
+  if (mode == "smoke") {
+    for (const Instance& c : bench_instances())
+      if (wanted(c.name)) c.dtype == DType::f16 ? smoke<__half>(c) : smoke<__nv_bfloat16>(c);
+    return 0;
   }
   if (mode == "once") {
     for (const Shape& s : table()) {

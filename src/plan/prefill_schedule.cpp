@@ -13,6 +13,7 @@ void for_each_tile(const PrefillRules& rules, const BatchView& batch, F&& f) {
   for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
     const auto n = static_cast<std::size_t>(i);
     const std::int64_t qo_len = batch.qo_len(i);
+    if (qo_len == 1 && !rules.decodes_too) continue;
     const std::int64_t kv_len = batch.kv_len(i);
     for (std::int64_t first = 0; first < qo_len; first += rules.tile_tokens) {
       const std::int64_t position = kv_len - qo_len + first;

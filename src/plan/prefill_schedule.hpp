@@ -33,6 +33,7 @@ struct PrefillRules {
   std::int32_t key_tile = 128;
   std::int32_t num_qo_heads = 1;
   std::int32_t num_kv_heads = 1;
+  bool decodes_too = true;  ///< take requests of one query token as well
   std::int64_t window_left = -1;
   std::int64_t window_right = -1;      ///< 0 = causal
   std::int64_t bytes_per_key = 0;      ///< of K and V, one head

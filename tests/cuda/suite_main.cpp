@@ -1,9 +1,10 @@
 // The conformance suite over the CUDA backends of this build, without the loader in between: one
 // program to carry to a machine with a GPU.
 //
-//   attune_cuda_suite [--full] [--all-levels] [--match GLOB] [BACKEND …]
+//   attune_cuda_suite [--full] [--all-levels] [--plain] [--match GLOB] [BACKEND …]
 //
 // --all-levels: flashinfer takes every shared prefix, whatever its cost test says of small shapes.
+// --plain: flashinfer leaves Hopper's prefill kernels alone.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -36,8 +37,13 @@ int fail(const attune::Status& status) {
 
 attune::Result<std::unique_ptr<attune::Backend>> make_sharing(
     const attune::BackendContext& context) {
-  return attune::backends::flashinfer::make_cuda_with_cascade(context,
-                                                              attune::plan::CascadeMode::always);
+  return attune::backends::flashinfer::make_cuda_with(
+      context, {.cascade = attune::plan::CascadeMode::always, .hopper = true});
+}
+
+attune::Result<std::unique_ptr<attune::Backend>> make_plain(const attune::BackendContext& context) {
+  return attune::backends::flashinfer::make_cuda_with(
+      context, {.cascade = attune::plan::CascadeMode::by_cost});
 }
 
 }  // namespace
@@ -48,11 +54,14 @@ int main(int argc, char** argv) {
   conformance::SuiteOptions options;
   std::vector<std::string> wanted;
   bool all_levels = false;
+  bool plain = false;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--full") == 0)
       options.full = true;
     else if (std::strcmp(argv[i], "--all-levels") == 0)
       all_levels = true;
+    else if (std::strcmp(argv[i], "--plain") == 0)
+      plain = true;
     else if (std::strcmp(argv[i], "--match") == 0 && i + 1 < argc)
       options.match = argv[++i];
     else
@@ -76,13 +85,15 @@ int main(int argc, char** argv) {
     bool chosen = wanted.empty();
     for (const std::string& w : wanted) chosen = chosen || w == name;
     if (!chosen) continue;
-    const conformance::Subject subject{
-        .descriptor = backend.descriptor,
-        .make = all_levels && name == "flashinfer" ? &make_sharing : backend.make,
-        .oracle = backends::reference::kMake,
-        .device = device,
-        .executor = pool->get(),
-        .memory = memory->get()};
+    const conformance::Subject subject{.descriptor = backend.descriptor,
+                                       .make = name != "flashinfer" ? backend.make
+                                               : all_levels         ? &make_sharing
+                                               : plain              ? &make_plain
+                                                                    : backend.make,
+                                       .oracle = backends::reference::kMake,
+                                       .device = device,
+                                       .executor = pool->get(),
+                                       .memory = memory->get()};
     int skips = 0;
     const auto show = [&](const conformance::CaseResult& r) {
       if (r.outcome.verdict == Verdict::passed) return;

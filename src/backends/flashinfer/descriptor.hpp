@@ -20,7 +20,7 @@ inline constexpr FeatureSet kLatentFeatures =
 
 inline constexpr BackendDescriptor kDescriptor{
     .name = "flashinfer",
-    .summary = "FA2-style paged and ragged kernels with split KV",
+    .summary = "FA2-style paged and ragged kernels with split KV; prefill in wgmma on Hopper",
     .needs = "libattune_cuda.so and a GPU of compute capability 8.0 or newer",
     .capabilities = {{.device = DeviceKind::cuda,
                       .status = BackendStatus::experimental,

@@ -7,14 +7,14 @@
 namespace attune::backends::flashinfer {
 
 Result<std::unique_ptr<Backend>> make_cuda(const BackendContext& context) {
-  return make_cuda_with_cascade(context, plan::CascadeMode::by_cost);
+  return make_cuda_with(context, {.cascade = plan::CascadeMode::by_cost, .hopper = true});
 }
 
-Result<std::unique_ptr<Backend>> make_cuda_with_cascade(const BackendContext& context,
-                                                        plan::CascadeMode cascade) {
+Result<std::unique_ptr<Backend>> make_cuda_with(const BackendContext& context,
+                                                const shared::PagedOptions& options) {
   if (context.spec.variant == Variant::mla)
     return shared::make_gather_latent(context, kDescriptor, shared::LatentWidths::deepseek);
-  return shared::make_paged_attention(context, kDescriptor, cascade);
+  return shared::make_paged_attention(context, kDescriptor, options);
 }
 
 }  // namespace attune::backends::flashinfer

@@ -5,15 +5,15 @@
 
 #include <attune/backend.hpp>
 
-#include "plan/cascade.hpp"
+#include "backends/shared/cuda/paged_attention.hpp"
 
 namespace attune::backends::flashinfer {
 
 /// Makes the backend on the context's device; the first CUDA call of the process may be here.
 [[nodiscard]] Result<std::unique_ptr<Backend>> make_cuda(const BackendContext& context);
 
-/// With another rule for shared prefixes than its cost test: tests take every level they can.
-[[nodiscard]] Result<std::unique_ptr<Backend>> make_cuda_with_cascade(const BackendContext& context,
-                                                                      plan::CascadeMode cascade);
+/// With other rules than its own: tests take every level they can, or the plain kernel only.
+[[nodiscard]] Result<std::unique_ptr<Backend>> make_cuda_with(const BackendContext& context,
+                                                              const shared::PagedOptions& options);
 
 }  // namespace attune::backends::flashinfer

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include <cuda_runtime_api.h>
 
@@ -95,6 +96,10 @@ FeatureSet declared_by(const BackendDescriptor& descriptor) {
 /// Levels are items of the general prefill kernel.
 bool general_levels(const PagedPlan& plan) { return plan.cascades && !plan.tiled; }
 
+bool prefills(const PagedPlan& plan) {
+  return general_levels(plan) || plan.prefill.work.num_items > 0 || !plan.tiles.empty();
+}
+
 class PagedBackend final : public Backend {
  public:
   PagedBackend(const BackendContext& context, const Setup& setup)
@@ -122,6 +127,7 @@ class PagedBackend final : public Backend {
   Status zero_counters(const PagedPlan& plan, Stream stream);
   Status refresh_on_device(PagedPlan& plan, const BatchView& batch, Stream stream);
   Status run_levels(const PagedPlan& plan, const LayerCall& call, Stream stream) const;
+  Status run_prefill(const PagedPlan& plan, const LayerCall& call, Stream stream) const;
   Status merge(const PagedPlan& plan, const LayerCall& call, Stream stream) const;
   [[nodiscard]] attention::PagedKv keys_of(const PagedPlan& plan, const LayerCall& call) const;
 
@@ -179,7 +185,7 @@ Result<PlanHandle> PagedBackend::plan(const BatchView& batch, const Workspace& w
   }
   if (Status s = make_lists(setup_, batch, true, *made); !s.ok()) return s;
   made->decodes = made->decode.work.num_items > 0;
-  made->prefills = general_levels(*made) || made->prefill.work.num_items > 0;
+  made->prefills = prefills(*made);
   if (Status s = upload(*made, stream); !s.ok()) return s;
   return PlanHandle(std::move(made));
 }
@@ -195,8 +201,7 @@ Status PagedBackend::refresh(Plan& plan, const BatchView& batch, Stream stream) 
                    mine.tables.given() ? "device" : "host", ": make a new plan"));
   if (mine.tables.given()) return refresh_on_device(mine, batch, stream);
   if (Status s = make_lists(setup_, batch, false, mine); !s.ok()) return s;
-  const bool prefills = general_levels(mine) || mine.prefill.work.num_items > 0;
-  if ((mine.decode.work.num_items > 0) != mine.decodes || prefills != mine.prefills)
+  if ((mine.decode.work.num_items > 0) != mine.decodes || prefills(mine) != mine.prefills)
     return invalid_argument("refresh wants the plan's mix of prefill and decode: make a new plan");
   mine.facts = *facts;
   return upload(mine, stream);
@@ -281,6 +286,28 @@ Status PagedBackend::run_levels(const PagedPlan& plan, const LayerCall& call, St
                         native(stream));
 }
 
+Status PagedBackend::run_prefill(const PagedPlan& plan, const LayerCall& call,
+                                 Stream stream) const {
+  if (plan.prefill_choice.tiled)
+    return setup_.prefill_kernels.tiler()->launch(
+        plan.prefill_choice.tiles, plan.facts,
+        {plan.parts.tile_work, plan.parts.tiles, plan.parts.kv_indices}, call, stream);
+  prefill::Params p;
+  fill_tensors(context_.spec, call, p);
+  if (plan.cascades) aim_at_states(context_.spec, plan.parts, p);
+  p.kv = keys_of(plan, call);
+  p.rules = plan.parts.rules;
+  p.work = plan.parts.prefill_work;
+  p.items = plan.parts.items;
+  p.partial_o = plan.parts.prefill_o;
+  p.partial_state = plan.parts.prefill_state;
+  p.arrivals = plan.parts.prefill_arrivals;
+  p.rule = setup_.rule;
+  p.custom_mask = plan.parts.mask;
+  p.xai_temperature_len = context_.spec.xai_temperature_len;
+  return prefill::launch(*setup_.prefill, p, setup_.prefill_grid, native(stream));
+}
+
 Status PagedBackend::merge(const PagedPlan& plan, const LayerCall& call, Stream stream) const {
   const AttentionSpec& spec = context_.spec;
   merge_states::Params p;
@@ -323,24 +350,8 @@ Status PagedBackend::run(const Plan& plan, const LayerCall& call, Stream stream)
 
   if (mine.tiled)
     if (Status s = run_levels(mine, call, stream); !s.ok()) return s;
-  if (mine.prefills) {
-    prefill::Params p;
-    fill_tensors(spec, call, p);
-    if (mine.cascades) aim_at_states(spec, mine.parts, p);
-    p.kv = keys_of(mine, call);
-    p.rules = mine.parts.rules;
-    p.work = mine.parts.prefill_work;
-    p.items = mine.parts.items;
-    p.partial_o = mine.parts.prefill_o;
-    p.partial_state = mine.parts.prefill_state;
-    p.arrivals = mine.parts.prefill_arrivals;
-    p.rule = setup_.rule;
-    p.custom_mask = mine.parts.mask;
-    p.xai_temperature_len = spec.xai_temperature_len;
-    if (Status s = prefill::launch(*setup_.prefill, p, setup_.prefill_grid, native(stream));
-        !s.ok())
-      return s;
-  }
+  if (mine.prefills)
+    if (Status s = run_prefill(mine, call, stream); !s.ok()) return s;
   if (mine.decodes) {
     decode::Params p;
     fill_tensors(spec, call, p);
@@ -439,7 +450,7 @@ Status check_context(const BackendContext& context, const BackendDescriptor& des
 
 Result<std::unique_ptr<Backend>> make_paged_attention(const BackendContext& context,
                                                       const BackendDescriptor& descriptor,
-                                                      plan::CascadeMode cascade) {
+                                                      const PagedOptions& options) {
   if (Status s = check_context(context, descriptor); !s.ok()) return s;
   const AttentionSpec& spec = context.spec;
   const auto card = device::cuda::card_facts(context.device.index);
@@ -463,7 +474,7 @@ Result<std::unique_ptr<Backend>> make_paged_attention(const BackendContext& cont
                        .window_left = spec.window_left,
                        .window_right = spec.window_right,
                        .attention_chunk = spec.attention_chunk},
-              .cascade = cascade};
+              .cascade = options.cascade};
   if (setup.decode == nullptr || setup.prefill == nullptr)
     return unsupported(base::join(descriptor.name, " has no kernel for ", name(spec.kv_dtype),
                                   " keys with head dims ", spec.head_dim_qk, "/",
@@ -475,7 +486,11 @@ Result<std::unique_ptr<Backend>> make_paged_attention(const BackendContext& cont
   setup.decode_shared_bytes = *shared;
   setup.overlap = card->sm >= 90;
   setup.num_sms = card->num_sms;
-  if (cascade != plan::CascadeMode::off && card->sm == 90)
+  auto kernels =
+      paged::PrefillKernels::make(context, setup.prefill, options.hopper, card->sm, card->num_sms);
+  if (!kernels.ok()) return kernels.status();
+  setup.prefill_kernels = std::move(*kernels);
+  if (options.cascade != plan::CascadeMode::off && card->sm == 90)
     if (Status s = find_level_kernel(context, setup); !s.ok()) return s;
   setup.decode_grid = card->num_sms * setup.decode->ctas_per_sm;
   setup.prefill_grid = card->num_sms * *ctas;

@@ -12,10 +12,15 @@
 
 namespace attune::backends::shared {
 
+struct PagedOptions {
+  plan::CascadeMode cascade = plan::CascadeMode::off;  ///< how levels of shared prefixes are chosen
+  bool hopper = false;  ///< requests of several query tokens may take Hopper's tiles
+};
+
 /// Makes it on the context's device, or refuses with the reason; options that no row of
-/// `descriptor` declares are refused. `cascade`: how levels of shared prefixes are chosen.
+/// `descriptor` declares are refused.
 [[nodiscard]] Result<std::unique_ptr<Backend>> make_paged_attention(
     const BackendContext& context, const BackendDescriptor& descriptor,
-    plan::CascadeMode cascade = plan::CascadeMode::off);
+    const PagedOptions& options = {});
 
 }  // namespace attune::backends::shared

@@ -17,7 +17,7 @@ namespace {
 using attention::CutRule;
 using base::ceil_div;
 namespace sm90 = kernels::ragged_prefill::sm90;
-static_assert(sizeof(plan::PrefillTile) == sizeof(sm90::WorkItem));
+static_assert(sizeof(attention::PrefillWork) == sizeof(sm90::WorkList));
 
 // In bytes of keys and values (docs/performance/cuda-decode.md): a chunk that costs more than it
 // balances; the share up to which each CTA gets one piece; the least such piece.
@@ -141,6 +141,8 @@ Sizes sizes_of(const Setup& setup, const BatchBounds& bounds) {
   if (!bounds.decode_only || !decodes_possible(setup)) {
     n.prefill_parts = std::max(2, 2 * setup.prefill_grid / setup.spec.num_kv_heads);
     n.max_items = plan::max_prefill_items(prefill_shape(setup, n), bounds);
+    if (const hopper::Tiler* tiler = setup.prefill_kernels.tiler())
+      n.max_tiles = tiler->max_tiles(bounds.max_batch, bounds.max_qo_tokens);
   }
   n.state_tokens = state_tokens(setup, bounds);
   if (n.state_tokens > 0) {
@@ -186,7 +188,12 @@ Parts lay_out(const Setup& setup, const Sizes& n, plan::WorkspaceCutter& cut) {
   parts.level_work = cut.take<sm90::WorkList>(n.max_level_tiles > 0 ? 1 : 0);
   parts.level_items = cut.take<sm90::WorkItem>(n.max_level_tiles);
   parts.prefill_work = cut.take<attention::PrefillWork>(1);
-  parts.items = cut.take<attention::PrefillItem>(n.max_items);
+  parts.tile_work = reinterpret_cast<sm90::WorkList*>(parts.prefill_work);
+  auto* items = cut.take<std::byte>(
+      std::max(n.max_items * static_cast<std::int64_t>(sizeof(attention::PrefillItem)),
+               n.max_tiles * static_cast<std::int64_t>(sizeof(sm90::WorkItem))));
+  parts.items = reinterpret_cast<attention::PrefillItem*>(items);
+  parts.tiles = reinterpret_cast<sm90::WorkItem*>(items);
   parts.decode_work = cut.take<attention::DecodeWork>(1);
   parts.chunks = cut.take<attention::DecodeChunk>(n.max_chunks);
   parts.mask = cut.take<std::uint8_t>(n.mask_bytes);
@@ -320,10 +327,16 @@ Status make_lists(const Setup& setup, const BatchView& batch, bool fresh, PagedP
   }
   plan.prefill.items.clear();
   plan.prefill.work = {};
-  if (n.max_items > 0)
+  plan.tiles.clear();
+  if (fresh && n.max_items > 0)
+    plan.prefill_choice = setup.prefill_kernels.choose(batch, plan.cascades);
+  if (plan.prefill_choice.tiled)
+    setup.prefill_kernels.tiler()->schedule(plan.prefill_choice.tiles, batch, plan.tiles);
+  else if (n.max_items > 0)
     plan::list_prefill_work(batch, setup.rule, prefill_shape(setup, n), cascade, plan.prefill);
   if (plan.cascades) list_cascade(setup, batch, cascade, plan);
   if (static_cast<std::int64_t>(plan.prefill.items.size()) > n.max_items ||
+      static_cast<std::int64_t>(plan.tiles.size()) > n.max_tiles ||
       plan.decode.work.num_chunks > n.max_chunks)
     return invalid_argument(
         "the plan has too few work items for this batch: plan for a larger one");
@@ -334,9 +347,10 @@ Status make_lists(const Setup& setup, const BatchView& batch, bool fresh, PagedP
     return static_cast<std::size_t>(static_cast<const std::byte*>(part) - base);
   };
   plan.image.resize(offset(plan.parts.kv_indices) + batch.kv_indices.size_bytes());
-  plan.image_begin = plan.cascades                ? 0
-                     : plan.prefill.items.empty() ? offset(plan.parts.decode_work)
-                                                  : offset(plan.parts.prefill_work);
+  const bool prefills = !plan.prefill.items.empty() || !plan.tiles.empty();
+  plan.image_begin = plan.cascades ? 0
+                     : prefills    ? offset(plan.parts.prefill_work)
+                                   : offset(plan.parts.decode_work);
   const auto put = [&](const void* part, const auto& from, std::size_t count) {
     if (count > 0)
       std::memcpy(plan.image.data() + offset(part), std::data(from), count * sizeof(from[0]));
@@ -351,8 +365,14 @@ Status make_lists(const Setup& setup, const BatchView& batch, bool fresh, PagedP
     put(plan.parts.level_work, std::span(&list, 1), 1);
     put(plan.parts.level_items, plan.level_tiles, plan.level_tiles.size());
   }
-  put(plan.parts.prefill_work, std::span(&plan.prefill.work, 1), 1);
-  put(plan.parts.items, plan.prefill.items, plan.prefill.items.size());
+  if (plan.prefill_choice.tiled) {
+    const sm90::WorkList list{.num_items = static_cast<std::uint32_t>(plan.tiles.size())};
+    put(plan.parts.tile_work, std::span(&list, 1), 1);
+    put(plan.parts.tiles, plan.tiles, plan.tiles.size());
+  } else {
+    put(plan.parts.prefill_work, std::span(&plan.prefill.work, 1), 1);
+    put(plan.parts.items, plan.prefill.items, plan.prefill.items.size());
+  }
   put(plan.parts.decode_work, std::span(&plan.decode.work, 1), 1);
   put(plan.parts.chunks, plan.decode.chunks, static_cast<std::size_t>(plan.decode.work.num_chunks));
   put(plan.parts.mask, batch.custom_mask, batch.custom_mask.size());

@@ -23,6 +23,7 @@
 #include <attune/validate.hpp>
 
 #include "attention/mask.hpp"
+#include "backends/shared/cuda/prefill_choice.hpp"
 #include "kernels/decode_plan/sm80/launch.hpp"
 #include "kernels/paged_decode/sm80/launch.hpp"
 #include "kernels/ragged_prefill/sm80/launch.hpp"
@@ -46,6 +47,7 @@ struct Setup {
   bool overlap = false;  ///< the card has programmatic dependent launch
   int num_sms = 0;
   int prefill_grid = 0;
+  PrefillKernels prefill_kernels;
   attention::MaskRule rule;  ///< not causal where custom masks take over
   plan::CascadeMode cascade = plan::CascadeMode::off;
   /// The Hopper kernel of levels that all their rows see whole; none on other cards, for other
@@ -67,7 +69,7 @@ struct Parts {
   float* state_lse = nullptr;  ///< [state_rows, num_qo_heads]
   kernels::decode_plan::sm80::Row* plan_rows = nullptr;  ///< of plans made on the device
   // Written by the host: the first five where there are levels, the next two where there are
-  // prefill items, the rest always.
+  // requests of several query tokens, the rest always.
   attention::TokenRule* rules = nullptr;
   std::int32_t* state_first = nullptr;
   std::int32_t* states = nullptr;
@@ -75,6 +77,9 @@ struct Parts {
   kernels::ragged_prefill::sm90::WorkItem* level_items = nullptr;
   attention::PrefillWork* prefill_work = nullptr;
   attention::PrefillItem* items = nullptr;
+  // In the place of these two where the plan's choice is tiled.
+  kernels::ragged_prefill::sm90::WorkList* tile_work = nullptr;
+  kernels::ragged_prefill::sm90::WorkItem* tiles = nullptr;
   attention::DecodeWork* decode_work = nullptr;
   attention::DecodeChunk* chunks = nullptr;
   std::uint8_t* mask = nullptr;
@@ -89,6 +94,7 @@ struct Sizes {
   std::int64_t plan_rows = 0;
   std::int32_t prefill_parts = 0;
   std::int64_t max_items = 0;
+  std::int64_t max_tiles = 0;
   std::int64_t mask_bytes = 0;
   std::int64_t kv_entries = 0;
   std::int64_t state_tokens = 0;  ///< query tokens that may have levels; 0: no levels
@@ -104,6 +110,7 @@ class PagedPlan final : public Plan {
   Parts parts;
   plan::DecodeList decode;
   plan::PrefillList prefill;
+  std::vector<plan::PrefillTile> tiles;  ///< instead, where prefill_choice is tiled
   plan::StateList states;
   std::vector<plan::PrefillTile> level_tiles;
   // Settled by plan(), because a captured run launches what it launches.
@@ -111,6 +118,7 @@ class PagedPlan final : public Plan {
   bool tiled = false;     ///< levels are tiles of Setup::level
   int level_grid = 0;
   bool beside = false;  ///< decodes run beside the levels
+  PrefillChoice prefill_choice;
   bool decodes = false;
   bool prefills = false;
   DeviceTables tables;           ///< given: lists are made on the device, from these

@@ -1,0 +1,82 @@
+// Requests as tiles of query rows for the Hopper prefill kernels: which kernel and packing, the
+// list of tiles, the launch. What fa3, fa4 and flashinfer have in common.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <attune/backend.hpp>
+#include <attune/validate.hpp>
+
+#include "kernels/ragged_prefill/sm90/launch.hpp"
+#include "plan/prefill_schedule.hpp"
+
+namespace attune::backends::shared::hopper {
+
+static_assert(sizeof(plan::PrefillTile) == sizeof(kernels::ragged_prefill::sm90::WorkItem));
+
+/// The option or type that keeps a spec from these kernels; empty: none does. Head dims and pages
+/// are for Tiler::make to find.
+[[nodiscard]] std::string_view unserved(const AttentionSpec& spec);
+
+/// A kernel ready on the device, and how many neighbouring heads of one KV head a tile holds.
+struct Choice {
+  kernels::ragged_prefill::sm90::Instance kernel;
+  int blocks = 0;
+  int pack_shift = 0;
+  std::int64_t cycles = 0;  ///< expected, of one multiprocessor
+};
+
+class Tiler {
+ public:
+  /// Makes every kernel of the spec's types and head dims ready. `decodes_too`: requests of one
+  /// query token are tiles as well. The context's device is the current one.
+  [[nodiscard]] static Result<Tiler> make(const BackendContext& context,
+                                          kernels::ragged_prefill::sm90::Strategy strategy,
+                                          bool decodes_too);
+
+  /// Whether some kernel takes the spec's head dims and keys from either source.
+  [[nodiscard]] bool serves_dims() const { return !ready_.empty(); }
+  [[nodiscard]] bool serves(KvSource source) const;
+
+  /// Of any batch within bounds, whatever kernel and packing it will take.
+  [[nodiscard]] std::int64_t max_tiles(std::int64_t batch, std::int64_t tokens) const;
+
+  /// The fastest for this batch. A source that is not served has none: the answer's kernel is null.
+  [[nodiscard]] Choice choose(const BatchView& batch) const;
+
+  void schedule(const Choice& choice, const BatchView& batch,
+                std::vector<plan::PrefillTile>& tiles) const;
+
+  /// Where a run finds its plan on the device.
+  struct Lists {
+    kernels::ragged_prefill::sm90::WorkList* list = nullptr;
+    const kernels::ragged_prefill::sm90::WorkItem* items = nullptr;
+    const std::int32_t* kv_indices = nullptr;
+  };
+  [[nodiscard]] Status launch(const Choice& choice, const attention::BatchFacts& facts,
+                              const Lists& lists, const LayerCall& call, Stream stream) const;
+
+ private:
+  struct Ready {
+    kernels::ragged_prefill::sm90::Instance kernel;
+    int blocks = 0;
+  };
+  Tiler() = default;
+  [[nodiscard]] bool takes(const Ready& ready, KvSource source) const;
+  [[nodiscard]] plan::PrefillRules rules(const kernels::ragged_prefill::sm90::Instance& kernel,
+                                         int pack_shift) const;
+  [[nodiscard]] std::int64_t cycles(const Ready& ready, int pack_shift,
+                                    const BatchView& batch) const;
+
+  AttentionSpec spec_;
+  std::int32_t page_size_ = 1;
+  KvLayout kv_layout_ = KvLayout::nhd;
+  bool batch_invariant_ = false;
+  bool decodes_too_ = true;
+  std::vector<Ready> ready_;
+  kernels::tensor_map::Encoder encoder_ = nullptr;
+};
+
+}  // namespace attune::backends::shared::hopper
