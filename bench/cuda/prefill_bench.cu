@@ -7,9 +7,11 @@
 //   prefill_bench smoke [words]    one small launch of each, for compute-sanitizer
 //   prefill_bench time [words]     the cases of docs/performance/cuda-prefill.md whose name holds
 //                                  one of the words, one head a tile and the heads of a KV head
-//                                  side by side; cold second-level cache, median
+//                                  side by side; cold second-level cache, median. =WORD: kernels
+//                                  whose name holds it only
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -99,9 +101,9 @@ struct Shape {
   int pack = 0;
 };
 
-/// One warp a row: fp32 products of exact 16-bit inputs, fp64 softmax.
-template <class T>
-__global__ void reference(const T* q, const T* k, const T* v, const long long* key_offset,
+/// One warp a row: fp64 throughout, of the numbers as they are stored.
+template <class T, class Kv>
+__global__ void reference(const T* q, const Kv* k, const Kv* v, const long long* key_offset,
                           const int* row_request, const int* qo_indptr, const int* kv_indptr,
                           const int* kv_len, int heads, int kv_heads, int dqk, int dvo,
                           long long k_head_stride, long long v_head_stride, int causal,
@@ -121,7 +123,7 @@ __global__ void reference(const T* q, const T* k, const T* v, const long long* k
   __shared__ double maximum, sum;
   for (int j = begin + threadIdx.x; j < end; j += blockDim.x) {
     const long long at = key_offset[kv_indptr[request] + j];
-    const T* k_row = k + at * dqk + kv_head * k_head_stride;
+    const Kv* k_row = k + at * dqk + kv_head * k_head_stride;
     double dot = 0;
     for (int d = 0; d < dqk; ++d)
       dot += static_cast<double>(static_cast<float>(q_row[d])) * static_cast<float>(k_row[d]);
@@ -157,12 +159,13 @@ struct Rng {
 };
 
 /// Everything one call needs, on the device.
-template <class T>
+template <class T, class Kv>
 struct Problem {
   Shape shape;
   std::vector<int> qo_indptr{0}, kv_indptr{0}, last_page_len, indices;
   std::int64_t keys = 0, pages = 1, slots = 0;
-  Device<T> q, k, v;
+  Device<T> q;
+  Device<Kv> k, v;
   Device<T> o;
   Device<float> lse;
   Device<float> sinks;
@@ -240,21 +243,21 @@ struct Problem {
     std::vector<int> unused_indptr;
     for (long long at : key_offsets(unused_indptr))
       for (int h = 0; h < shape.kv_heads; ++h) used[at + h * head_rows()] = 1;
-    std::vector<T> hk = k.host(), hv = v.host();
-    const T nan = static_cast<T>(std::numeric_limits<float>::quiet_NaN());
+    std::vector<Kv> hk = k.host(), hv = v.host();
+    const Kv nan = static_cast<Kv>(std::numeric_limits<float>::quiet_NaN());
     for (std::size_t i = 0; i < used.size(); ++i) {
       if (used[i]) continue;
       std::fill_n(hk.begin() + static_cast<std::ptrdiff_t>(i * shape.dqk), shape.dqk, nan);
       std::fill_n(hv.begin() + static_cast<std::ptrdiff_t>(i * shape.dvo), shape.dvo, nan);
     }
-    check(cudaMemcpy(k.get(), hk.data(), hk.size() * sizeof(T), cudaMemcpyHostToDevice), "k");
-    check(cudaMemcpy(v.get(), hv.data(), hv.size() * sizeof(T), cudaMemcpyHostToDevice), "v");
+    check(cudaMemcpy(k.get(), hk.data(), hk.size() * sizeof(Kv), cudaMemcpyHostToDevice), "k");
+    check(cudaMemcpy(v.get(), hv.data(), hv.size() * sizeof(Kv), cudaMemcpyHostToDevice), "v");
   }
   long long head_rows() const { return shape.hnd && shape.page > 0 ? shape.page : 1; }
 };
 
 /// A kernel made ready for a problem.
-template <class T>
+template <class T, class Kv>
 struct Run {
   const Instance& instance;
   int blocks = 0;
@@ -264,7 +267,7 @@ struct Run {
   Device<attune::plan::PrefillTile>* items = nullptr;
   attune::kernels::tensor_map::Encoder encoder;
 
-  Run(const Instance& chosen, Problem<T>& p) : instance(chosen) {
+  Run(const Instance& chosen, Problem<T, Kv>& p) : instance(chosen) {
     const Shape& s = p.shape;
     auto ready = sm90::prepare(instance);
     auto found = attune::kernels::tensor_map::encoder();
@@ -277,14 +280,15 @@ struct Run {
     const int group = s.qo_heads / s.kv_heads;
     params.pack_shift = s.pack;
     const int pack = 1 << s.pack;
-    attune::plan::PrefillRules rules{.tile_tokens = instance.query_tile / pack,
-                                     .tile_heads = pack,
-                                     .key_tile = instance.key_tile,
-                                     .num_qo_heads = s.qo_heads,
-                                     .num_kv_heads = s.kv_heads,
-                                     .window_left = s.window_left,
-                                     .window_right = s.causal ? 0 : -1,
-                                     .bytes_per_key = 2 * (s.dqk + s.dvo)};
+    attune::plan::PrefillRules rules{
+        .tile_tokens = instance.query_tile / pack,
+        .tile_heads = pack,
+        .key_tile = instance.key_tile,
+        .num_qo_heads = s.qo_heads,
+        .num_kv_heads = s.kv_heads,
+        .window_left = s.window_left,
+        .window_right = s.causal ? 0 : -1,
+        .bytes_per_key = static_cast<std::int64_t>(sizeof(Kv)) * (s.dqk + s.dvo)};
     attune::BatchView batch;
     batch.form = attune::BatchForm::extend;
     batch.source = s.page == 0 ? attune::KvSource::ragged : attune::KvSource::paged;
@@ -345,12 +349,12 @@ struct Run {
   }
 };
 
-template <class T>
+template <class T, class Kv>
 bool verify(const Instance& instance, const Shape& s) {
   constexpr std::size_t kGuard = 4096;
-  Problem<T> p(s, kGuard);
+  Problem<T, Kv> p(s, kGuard);
   p.poison_unused();
-  Run<T> run(instance, p);
+  Run<T, Kv> run(instance, p);
   const int rows = p.qo_indptr.back();
   std::vector<int> key_indptr, row_request;
   const std::vector<long long> offsets = p.key_offsets(key_indptr);
@@ -362,7 +366,7 @@ bool verify(const Instance& instance, const Shape& s) {
   Device<double> d_o(static_cast<std::size_t>(rows) * s.qo_heads * s.dvo);
   Device<double> d_lse(static_cast<std::size_t>(rows) * s.qo_heads);
   if (rows > 0) {
-    reference<T><<<dim3(static_cast<unsigned>(rows), static_cast<unsigned>(s.qo_heads)), 128>>>(
+    reference<<<dim3(static_cast<unsigned>(rows), static_cast<unsigned>(s.qo_heads)), 128>>>(
         p.q.get(), p.k.get(), p.v.get(), d_offsets.get(), d_rows.get(), d_qo.get(), d_kv.get(),
         d_len.get(), s.qo_heads, s.kv_heads, s.dqk, s.dvo, p.head_rows() * s.dqk,
         p.head_rows() * s.dvo, s.causal, s.window_left, 1.0f / std::sqrt(static_cast<float>(s.dqk)),
@@ -410,18 +414,18 @@ bool verify(const Instance& instance, const Shape& s) {
 }
 
 /// Two requests: one whose tiles end with it, one of more than a tile of rows and two of keys.
-template <class T>
+template <class T, class Kv>
 void smoke(const Instance& c) {
-  Problem<T> p({.name = "smoke",
-                .qo_len = {3, c.query_tile + 9},
-                .kv_len = {17, 2 * c.key_tile + c.query_tile},
-                .qo_heads = 2,
-                .kv_heads = 1,
-                .dqk = c.head_dim_qk,
-                .dvo = c.head_dim_vo,
-                .page = c.gather ? 1 : 16},
-               64);
-  Run<T> run(c, p);
+  Problem<T, Kv> p({.name = "smoke",
+                    .qo_len = {3, c.query_tile + 9},
+                    .kv_len = {17, 2 * c.key_tile + c.query_tile},
+                    .qo_heads = 2,
+                    .kv_heads = 1,
+                    .dqk = c.head_dim_qk,
+                    .dvo = c.head_dim_vo,
+                    .page = c.boxes ? 16 : 1},
+                   64);
+  Run<T, Kv> run(c, p);
   run.launch();
   check(cudaDeviceSynchronize(), c.name.data());
   std::printf("smoke %s\n", c.name.data());
@@ -436,7 +440,7 @@ std::vector<Shape> awkward(const Instance& c) {
     out.push_back(s);
   };
   const int page = c.gather ? 3 : 16;
-  if (!c.gather) {
+  if (c.boxes) {
     add({.name = "ragged causal gqa4",
          .qo_len = {1, 64, 129, 300, 0, 77},
          .kv_len = {1, 64, 129, 300, 5, 77},
@@ -547,8 +551,8 @@ double flop(const Shape& s) {
 }
 
 /// After half a second of rest, so that every row begins with a cool card.
-template <class T>
-double median_us(Run<T>& run, Device<char>& flush, int repeats) {
+template <class T, class Kv>
+double median_us(Run<T, Kv>& run, Device<char>& flush, int repeats) {
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   cudaEvent_t begin, end;
   check(cudaEventCreate(&begin), "event");
@@ -570,8 +574,37 @@ double median_us(Run<T>& run, Device<char>& flush, int repeats) {
   return times[times.size() / 2] * 1e3;
 }
 
+/// One head a tile, and four side by side.
+template <class T, class Kv>
+void time_kernel(const Instance& c, const Shape& s, Device<char>& flush) {
+  Problem<T, Kv> p(s, 0);
+  for (int pack : {0, 2}) {
+    if (1 << pack > s.qo_heads / s.kv_heads) continue;
+    p.shape.pack = pack;
+    Run<T, Kv> run(c, p);
+    const double us = median_us(run, flush, 9);
+    std::printf("%-28s %-7s %-30s pack %d %9.1f us %6.1f TFLOP/s\n", s.name.c_str(),
+                s.page == 0   ? "ragged"
+                : s.page == 1 ? "page 1"
+                              : "page 64",
+                std::string(c.name).c_str(), 1 << pack, us, flop(s) / us * 1e-6);
+    std::fflush(stdout);
+  }
+}
+
+/// Calls f with the types of q and o, and of keys and values.
+template <class F>
+void with_types(const Instance& c, F f) {
+  if (c.kv_dtype == DType::fp8_e4m3)
+    f.template operator()<__nv_bfloat16, __nv_fp8_e4m3>();
+  else if (c.dtype == DType::f16)
+    f.template operator()<__half, __half>();
+  else
+    f.template operator()<__nv_bfloat16, __nv_bfloat16>();
+}
+
 bool matches(const Instance& c, const Shape& s) {
-  return c.head_dim_qk == s.dqk && c.head_dim_vo == s.dvo && c.gather == (s.page % 8 != 0);
+  return c.head_dim_qk == s.dqk && c.head_dim_vo == s.dvo && (s.page % 8 == 0 ? c.boxes : c.gather);
 }
 
 }  // namespace
@@ -588,7 +621,7 @@ int main(int argc, char** argv) {
     for (const Instance& c : bench_instances()) {
       if (!wanted(c.name)) continue;
       for (const Shape& s : awkward(c)) {
-        failures += !(c.dtype == DType::f16 ? verify<__half>(c, s) : verify<__nv_bfloat16>(c, s));
+        with_types(c, [&]<class T, class Kv>() { failures += !verify<T, Kv>(c, s); });
         std::fflush(stdout);
       }
     }
@@ -597,44 +630,38 @@ int main(int argc, char** argv) {
   }
   if (mode == "smoke") {
     for (const Instance& c : bench_instances())
-      if (wanted(c.name)) c.dtype == DType::f16 ? smoke<__half>(c) : smoke<__nv_bfloat16>(c);
+      if (wanted(c.name)) with_types(c, [&]<class T, class Kv>() { smoke<T, Kv>(c); });
     return 0;
   }
   if (mode == "once") {
     for (const Shape& s : table()) {
       if (s.name.find(argv[3]) == std::string::npos) continue;
-      Problem<__nv_bfloat16> p(s, 0);
       for (const Instance& c : bench_instances()) {
         if (c.name != argv[2] || !matches(c, s)) continue;
-        Run<__nv_bfloat16> run(c, p);
-        run.launch();
-        check(cudaDeviceSynchronize(), "once");
+        with_types(c, [&]<class T, class Kv>() {
+          Problem<T, Kv> p(s, 0);
+          Run<T, Kv> run(c, p);
+          run.launch();
+          check(cudaDeviceSynchronize(), "once");
+        });
       }
     }
     return 0;
   }
-  const std::vector<Instance> all = bench_instances();
   Device<char> flush(std::size_t{256} << 20);
+  const auto kernel_wanted = [&](std::string_view name) {
+    bool yes = true;
+    for (int i = 2; i < argc; ++i)
+      if (argv[i][0] == '=') yes = name.find(argv[i] + 1) != std::string_view::npos;
+    return yes;
+  };
   for (Shape s : table()) {
     if (!wanted(s.name)) continue;
     for (int page : {0, 64, 1}) {
       s.page = page;
-      Problem<__nv_bfloat16> p(s, 0);
-      for (const Instance& c : all) {
-        if (!matches(c, s) || c.dtype != DType::bf16) continue;
-        for (int pack : {0, 2}) {
-          if (1 << pack > s.qo_heads / s.kv_heads) continue;
-          p.shape.pack = pack;
-          Run<__nv_bfloat16> run(c, p);
-          const double us = median_us(run, flush, 9);
-          std::printf("%-28s %-7s %-30s pack %d %9.1f us %6.1f TFLOP/s\n", s.name.c_str(),
-                      page == 0   ? "ragged"
-                      : page == 1 ? "page 1"
-                                  : "page 64",
-                      std::string(c.name).c_str(), 1 << pack, us, flop(s) / us * 1e-6);
-          std::fflush(stdout);
-        }
-      }
+      for (const Instance& c : bench_instances())
+        if (matches(c, s) && c.dtype == DType::bf16 && kernel_wanted(c.name))
+          with_types(c, [&]<class T, class Kv>() { time_kernel<T, Kv>(c, s, flush); });
     }
   }
   return 0;
