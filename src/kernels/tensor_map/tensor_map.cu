@@ -33,19 +33,23 @@ Status encode(Encoder encoder, CUtensorMap_st& map, const Tensor& tensor) {
     box[i] = static_cast<cuuint32_t>(tensor.box[i]);
     ones[i] = 1;
   }
+  const std::size_t element = size_of(tensor.dtype);
   // The stride of a dimension of one is never walked and may be anything: the copy engine still
   // wants a multiple of 16 bytes.
   for (std::size_t i = 0; i + 1 < rank; ++i)
     bytes[i] =
-        static_cast<cuuint64_t>(tensor.dims[i + 1] > 1 ? tensor.strides[i] : tensor.dims[0]) * 2;
+        static_cast<cuuint64_t>(tensor.dims[i + 1] > 1 ? tensor.strides[i] : tensor.dims[0]) *
+        element;
   const auto function = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encoder);
-  const CUresult result = function(
-      &map,
-      tensor.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      static_cast<cuuint32_t>(rank), const_cast<void*>(tensor.base), sizes.data(), bytes.data(),
-      box.data(), ones.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      function(&map,
+               element == 1                 ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+               : tensor.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                            : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+               static_cast<cuuint32_t>(rank), const_cast<void*>(tensor.base), sizes.data(),
+               bytes.data(), box.data(), ones.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+               element == 1 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return {};
   return invalid_argument("the copy engine cannot address " + std::string(tensor.name) +
                           ": its address and its token, head and page strides must be multiples of "

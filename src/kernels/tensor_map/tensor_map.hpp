@@ -18,8 +18,8 @@ using Encoder = void*;
 
 inline constexpr int kMaxRank = 4;
 
-/// A tensor of 16-bit elements and the box that one copy brings, whose rows of 64 elements are
-/// swizzled over 128 bytes. Innermost first; strides count elements.
+/// A tensor and the box that one copy brings. Rows of a box of 16-bit elements (64 of them) are
+/// swizzled over 128 bytes, those of fp8 lie as they are. Innermost first; strides count elements.
 struct Tensor {
   std::string_view name;  ///< for messages
   DType dtype = DType::bf16;

@@ -17,6 +17,12 @@ std::int32_t window(std::int64_t keys) {
   return keys < 0 ? -1 : static_cast<std::int32_t>(std::min(keys, kFar));
 }
 
+/// In their own type, or in e4m3 before queries in bf16.
+bool serves_keys(const AttentionSpec& spec) {
+  return spec.kv_dtype == spec.q_dtype ||
+         (spec.kv_dtype == DType::fp8_e4m3 && spec.q_dtype == DType::bf16);
+}
+
 }  // namespace
 
 std::string_view unserved(const AttentionSpec& spec) {
@@ -30,7 +36,7 @@ std::string_view unserved(const AttentionSpec& spec) {
        {spec.relative_bias, "a learned relative bias"},
        {(spec.q_dtype != DType::bf16 && spec.q_dtype != DType::f16) || spec.o_dtype != spec.q_dtype,
         "queries and outputs other than both in bf16 or both in fp16"},
-       {spec.kv_dtype != spec.q_dtype, "keys of another type than the queries'"}}};
+       {!serves_keys(spec), "keys neither of the queries' type nor in e4m3 before bf16"}}};
   for (const auto& [asked, what] : missing)
     if (asked) return what;
   return {};
@@ -46,7 +52,8 @@ Result<Tiler> Tiler::make(const BackendContext& context, sm90::Strategy strategy
   made.decodes_too_ = decodes_too;
   for (const sm90::Instance& kernel : sm90::instances()) {
     if ((kernel.strategy != strategy && kernel.strategy != sm90::Strategy::both) ||
-        kernel.dtype != made.spec_.q_dtype || kernel.head_dim_qk != made.spec_.head_dim_qk ||
+        kernel.dtype != made.spec_.q_dtype || kernel.kv_dtype != made.spec_.kv_dtype ||
+        kernel.head_dim_qk != made.spec_.head_dim_qk ||
         kernel.head_dim_vo != made.spec_.head_dim_vo)
       continue;
     const auto blocks = sm90::prepare(kernel);
@@ -62,7 +69,7 @@ Result<Tiler> Tiler::make(const BackendContext& context, sm90::Strategy strategy
 /// Boxes where the copy engine can, gathers elsewhere.
 bool Tiler::takes(const Ready& ready, KvSource source) const {
   const bool boxes = source == KvSource::ragged || page_size_ % 8 == 0;
-  return ready.kernel.gather != boxes;
+  return boxes ? ready.kernel.boxes : ready.kernel.gather;
 }
 
 bool Tiler::serves(KvSource source) const {

@@ -408,7 +408,7 @@ __device__ __forceinline__ void write_lse(const float (&lse)[2], const Params& p
 template <class C>
 __device__ __forceinline__ void write_rows(Accumulators<C>& o, const Params& params, int first_row,
                                            const WorkItem& item) {
-  using Element = typename C::Element;
+  using Element = typename C::Outer;
   const int quarter = static_cast<int>(threadIdx.x % 4);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -465,7 +465,7 @@ __device__ __forceinline__ void write_states(Accumulators<C>& o, const Params& p
 /// The warpgroup's 64 rows into panels of shared memory, for the copy engine; `rows` is the first
 /// panel's first row, panels are `panel_stride` elements apart.
 template <class C>
-__device__ __forceinline__ void stage_rows(Accumulators<C>& o, typename C::Element* rows,
+__device__ __forceinline__ void stage_rows(Accumulators<C>& o, typename C::Outer* rows,
                                            int panel_stride) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int row = static_cast<int>(threadIdx.x % 128 / 32) * 16 + lane % 16;
@@ -477,7 +477,7 @@ __device__ __forceinline__ void stage_rows(Accumulators<C>& o, typename C::Eleme
 #pragma unroll
       for (int h = 0; h < 2; ++h)
         w[2 * j + h] =
-            ptx::pack_pair<typename C::Element>(o.at(block + j, 2 * h), o.at(block + j, 2 * h + 1));
+            ptx::pack_pair<typename C::Outer>(o.at(block + j, 2 * h), o.at(block + j, 2 * h + 1));
     const int chunk = (block % 8 + lane / 16) ^ (row % 8);
     ptx::stmatrix(rows + block / 8 * panel_stride + row * 64 + chunk * 8, w);
   }

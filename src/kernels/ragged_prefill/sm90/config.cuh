@@ -25,8 +25,9 @@ struct Softmax {
 };
 
 /// How keys and values reach shared memory: boxes of the copy engine (ragged rows, or pages of a
-/// multiple of 8 tokens), or 16-byte gathers (any page).
-enum class KvLoad { boxes, gather };
+/// multiple of 8 tokens), or 16-byte gathers (any page). Widened: fp8, by either of the two, with a
+/// step from e4m3 to fp16 on the way.
+enum class KvLoad { boxes, gather, widened };
 
 /// How a finished tile leaves: through the copy engine from the tile's own query rows or from
 /// memory of its own, or from registers by ordinary stores. Tiles that end with their request
@@ -47,10 +48,12 @@ struct Tiles {
   static constexpr Output kOutput = Way;
 };
 
+/// Element: of the products; Outer: of q and o.
 template <class Element_, int HeadDimQk, int HeadDimVo, class T, class Softmax_,
-          KvLoad Load = KvLoad::boxes>
+          KvLoad Load = KvLoad::boxes, class Outer_ = Element_>
 struct Config {
   using Element = Element_;
+  using Outer = Outer_;
   using Rule = Softmax_;
   static constexpr int kHeadDimQk = HeadDimQk;
   static constexpr int kHeadDimVo = HeadDimVo;
@@ -63,6 +66,9 @@ struct Config {
   static constexpr Output kOutput = T::kOutput;
   static constexpr bool kStaged = kOutput == Output::in_queries || kOutput == Output::own_memory;
   static constexpr bool kGather = Load == KvLoad::gather;
+  static constexpr bool kWidened = Load == KvLoad::widened;
+  /// Boxes bring whatever lies behind the last key; the other loaders write zeros there.
+  static constexpr bool kClearsTail = Load == KvLoad::boxes;
 
   /// P V is two products: all columns but the last 64, and the last 64 together with 8 columns of
   /// ones, which are the row sums.
@@ -80,6 +86,8 @@ struct Config {
                 (T::kWarpgroups + 1) * kCap);
   static_assert(HeadDimQk % 64 == 0 && HeadDimVo % 64 == 0 && T::kKeys % 16 == 0);
   static_assert(T::kOutput != Output::in_queries || HeadDimVo <= HeadDimQk);
+  static_assert(std::is_same_v<Element, Outer> || kWidened);
+  static_assert(!kWidened || std::is_same_v<Element, __half>);
 };
 
 /// Items on their way from the warp that takes them to those that load and compute.
@@ -114,9 +122,22 @@ struct SharedWithOutput : Shared<C> {
   alignas(1024) typename C::Element o[C::kQueryTile * C::kHeadDimVo];
 };
 
+/// Stored fp8 tiles ahead of the widened ones.
+inline constexpr int kStoredStages = 2;
+
+/// With room for tiles as they are stored, rows one after another.
 template <class C>
-using SharedOf =
-    std::conditional_t<C::kOutput == Output::own_memory, SharedWithOutput<C>, Shared<C>>;
+struct SharedWithStored : Shared<C> {
+  alignas(128) std::uint8_t stored_k[kStoredStages][C::kKeyTile * C::kHeadDimQk];
+  alignas(128) std::uint8_t stored_v[kStoredStages][C::kKeyTile * C::kHeadDimVo];
+  ptx::Mbarrier stored_k_full[kStoredStages];
+  ptx::Mbarrier stored_v_full[kStoredStages];
+};
+
+template <class C>
+using SharedOf = std::conditional_t<
+    C::kWidened, SharedWithStored<C>,
+    std::conditional_t<C::kOutput == Output::own_memory, SharedWithOutput<C>, Shared<C>>>;
 
 /// Named barriers (0 is __syncthreads).
 inline constexpr int kTurnBarrier = 1;       ///< + warpgroup: its turn to issue products

@@ -15,12 +15,15 @@ constexpr Cost estimated_cost() {
 
 template <class C>
 Instance instance_of(std::string_view name, Strategy strategy, Cost cost = estimated_cost<C>()) {
+  constexpr DType kOuter = std::is_same_v<typename C::Outer, __half> ? DType::f16 : DType::bf16;
   return {.name = name,
           .strategy = strategy,
-          .dtype = std::is_same_v<typename C::Element, __half> ? DType::f16 : DType::bf16,
+          .dtype = kOuter,
+          .kv_dtype = C::kWidened ? DType::fp8_e4m3 : kOuter,
           .head_dim_qk = C::kHeadDimQk,
           .head_dim_vo = C::kHeadDimVo,
-          .gather = C::kGather,
+          .boxes = !C::kGather,
+          .gather = C::kGather || C::kWidened,
           .states = C::kOutput == Output::states,
           .query_tile = C::kQueryTile,
           .key_tile = C::kKeyTile,

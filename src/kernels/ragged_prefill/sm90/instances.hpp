@@ -12,5 +12,6 @@ namespace attune::kernels::ragged_prefill::sm90 {
 [[nodiscard]] std::vector<Instance> fa3_instances();
 [[nodiscard]] std::vector<Instance> gather_instances();
 [[nodiscard]] std::vector<Instance> fa4_instances();
+[[nodiscard]] std::vector<Instance> fp8_instances();
 
 }  // namespace attune::kernels::ragged_prefill::sm90

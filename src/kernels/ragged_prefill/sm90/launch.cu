@@ -30,6 +30,7 @@ Result<int> prepare(const Instance& instance) {
 }
 
 int box_rows(const Instance& instance, std::int64_t tokens_per_page, bool ragged) {
+  if (!instance.boxes) return 0;
   if (ragged) return instance.key_tile;
   const int rows = static_cast<int>(std::gcd<std::int64_t>(tokens_per_page, instance.key_tile));
   return rows % 8 == 0 ? rows : 0;
@@ -72,14 +73,14 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, int blocks,
     return tensor_map::encode(
         encoder, map,
         {.name = what,
-         .dtype = instance.dtype,
+         .dtype = instance.kv_dtype,
          .base = base,
          .rank = 4,
          .dims = {head_dim, operands.tokens_per_page, operands.num_kv_heads, operands.num_pages},
          .strides = {token_stride, head_stride, page_stride},
-         .box = {64, params.box_rows, 1, 1}});
+         .box = {instance.kv_dtype == instance.dtype ? 64 : head_dim, params.box_rows, 1, 1}});
   };
-  if (!instance.gather) {
+  if (params.box_rows > 0) {
     if (Status s = encode_keys(k_map, params.k, instance.head_dim_qk, params.k_token_stride,
                                params.k_head_stride, params.k_page_stride, "k");
         !s.ok())

@@ -30,10 +30,12 @@ struct Cost {
 struct Instance {
   std::string_view name;  ///< for messages
   Strategy strategy = Strategy::fa3;
-  DType dtype = DType::bf16;
+  DType dtype = DType::bf16;  ///< of q and o
+  DType kv_dtype = DType::bf16;
   int head_dim_qk = 0;
   int head_dim_vo = 0;
-  bool gather = false;  ///< pages of any size; else pages of a multiple of 8 tokens, or ragged
+  bool boxes = true;    ///< takes ragged keys and pages of a multiple of 8 tokens
+  bool gather = false;  ///< takes other pages
   bool states = false;  ///< for levels of shared prefixes: o is fp32, at rows of the items' own
   int query_tile = 0;   ///< rows a thread block
   int key_tile = 0;

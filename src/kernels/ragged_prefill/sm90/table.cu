@@ -5,7 +5,7 @@ namespace attune::kernels::ragged_prefill::sm90 {
 
 std::vector<Instance> instances() {
   std::vector<Instance> all = fa3_instances();
-  for (const auto& more : {gather_instances(), fa4_instances()})
+  for (const auto& more : {gather_instances(), fa4_instances(), fp8_instances()})
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }

@@ -1,0 +1,148 @@
+// Keys and values on their way into shared memory, as they are stored.
+#pragma once
+
+#include "kernels/ptx/cp_async.cuh"
+#include "kernels/ptx/tma.cuh"
+#include "kernels/ragged_prefill/sm90/config.cuh"
+
+namespace attune::kernels::ragged_prefill::sm90 {
+
+/// Keys or values in memory; strides count elements.
+struct Cache {
+  const void* data;
+  std::int64_t page_stride;
+  std::int64_t token_stride;
+  std::int64_t head_stride;
+};
+
+/// One operand's key tiles into its ring; one warp. Keys and values have a warp each, so that a
+/// full ring of one never holds up the other. Ragged rows and pages of a multiple of 8 tokens come
+/// as boxes of the copy engine, other pages by 16-byte copies. Rows behind the last key's box stay
+/// as they are; gathered ones become zero.
+template <class C, int HeadDim, int Stages>
+class TileLoader {
+ public:
+  using Element = typename C::Element;
+  using Tile = Element[C::kKeyTile * HeadDim];
+
+  __device__ TileLoader(Tile (&tiles)[Stages], ptx::Mbarrier (&full)[Stages],
+                        ptx::Mbarrier (&empty)[Stages], const CUtensorMap& map, const Cache& cache,
+                        const Params& params)
+      : tiles_(tiles), full_(full), empty_(empty), map_(map), cache_(cache), params_(params) {}
+
+  __device__ void load_all(SharedOf<C>& shared) {
+    for (Ring<kItemStages> at;; at.advance()) {
+      ptx::mbarrier_wait(shared.item_full[at.stage], at.parity);
+      const WorkItem item = shared.item[at.stage];
+      if (item.tile_end == 0) return;
+      const int head = item.head / params_.group;
+      Slots slots;
+      if constexpr (C::kGather) slots = find_slots(item, item.tile_end - 1);
+#pragma unroll 1
+      for (int tile = item.tile_end - 1; tile >= item.tile_begin; --tile) {
+        const int key = tile * C::kKeyTile;
+        const int valid = max(0, min(C::kKeyTile, item.kv_len - key));
+        if constexpr (C::kGather) {
+          const Slots now = slots;
+          if (tile > item.tile_begin) slots = find_slots(item, tile - 1);
+          gather(now, head, valid);
+        } else if (params_.kv_indices == nullptr) {
+          load_rows(item.kv_start + key, head, valid > 0);
+        } else {
+          load_pages(item.kv_start, key, head, valid);
+        }
+        __syncwarp();
+        ring_.advance();
+      }
+    }
+  }
+
+ private:
+  static constexpr int kPanels = HeadDim / 64;
+  static constexpr int kSlices = (C::kKeyTile + 31) / 32;
+
+  __device__ void wait() { ptx::mbarrier_wait(empty_[ring_.stage], ring_.parity); }
+
+  __device__ void load_panels(int first_row, int row, int head, int page) {
+#pragma unroll
+    for (int panel = 0; panel < kPanels; ++panel)
+      ptx::tma_load(tiles_[ring_.stage] + (panel * C::kKeyTile + first_row) * 64, map_,
+                    full_[ring_.stage], ptx::CacheHint::evict_normal, panel * 64, row, head, page);
+  }
+
+  __device__ void load_rows(int row, int head, bool any) {
+    wait();
+    if (threadIdx.x % 32 != 0) return;
+    ptx::mbarrier_arrive_expect(full_[ring_.stage], any ? sizeof(Tile) : 0);
+    if (any) load_panels(0, row, head, 0);
+  }
+
+  /// A lane a box; page ids are on their way while the ring is full.
+  __device__ void load_pages(int first_entry, int first_key, int head, int valid) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int row = lane * params_.box_rows;
+    const bool mine = row < valid;
+    const int entry = (first_key + row) / params_.page_size;
+    const int page = mine ? params_.kv_indices[first_entry + entry] : 0;
+    const int boxes = __popc(__ballot_sync(0xffffffffu, mine));
+    wait();
+    if (lane == 0)
+      ptx::mbarrier_arrive_expect(
+          full_[ring_.stage], static_cast<std::uint32_t>(boxes * params_.box_rows * HeadDim * 2));
+    __syncwarp();
+    if (mine) load_panels(row, first_key + row - entry * params_.page_size, head, page);
+  }
+
+  /// Where this lane's rows of a tile lie, one of each 32: page, and token within it.
+  struct Slots {
+    int page[kSlices];
+    int token[kSlices];
+  };
+  /// A tile ahead: page ids come from far.
+  __device__ Slots find_slots(const WorkItem& item, int tile) {
+    Slots slots;
+#pragma unroll
+    for (int slice = 0; slice < kSlices; ++slice) {
+      const int key = tile * C::kKeyTile + 32 * slice + static_cast<int>(threadIdx.x % 32);
+      const int entry = params_.page_size == 1 ? key : key / params_.page_size;
+      slots.token[slice] = key - entry * params_.page_size;
+      slots.page[slice] = key < item.kv_len ? params_.kv_indices[item.kv_start + entry] : 0;
+    }
+    return slots;
+  }
+
+  /// Eight lanes a row: the lane that knows where it lies tells them. All lanes arrive, when their
+  /// copies have; nobody waits for them here.
+  __device__ void gather(const Slots& slots, int head, int valid) {
+    wait();
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int chunk = lane % 8;
+    const auto* base =
+        static_cast<const Element*>(cache_.data) + head * cache_.head_stride + 8 * chunk;
+#pragma unroll
+    for (int slice = 0; slice < kSlices; ++slice) {
+      const std::int64_t offset =
+          slots.page[slice] * cache_.page_stride + slots.token[slice] * cache_.token_stride;
+#pragma unroll
+      for (int i = 0; i < 32 && 32 * slice + i < C::kKeyTile; i += 4) {
+        const Element* from = base + __shfl_sync(0xffffffffu, offset, i + lane / 8);
+        const int row = 32 * slice + i + lane / 8;
+        auto* to = tiles_[ring_.stage] + row * 64 + 8 * (chunk ^ (row % 8));
+#pragma unroll
+        for (int panel = 0; panel < kPanels; ++panel)
+          ptx::cp_async_16(to + panel * C::kKeyTile * 64, from + 64 * panel, row < valid);
+      }
+    }
+    ptx::cp_async_mbarrier_arrive(full_[ring_.stage]);
+  }
+
+  Tile (&tiles_)[Stages];
+  ptx::Mbarrier (&full_)[Stages];
+  ptx::Mbarrier (&empty_)[Stages];
+  const CUtensorMap& map_;
+  const Cache cache_;
+  const Params& params_;
+  Ring<Stages> ring_{0, 1};
+};
+
+}  // namespace attune::kernels::ragged_prefill::sm90
