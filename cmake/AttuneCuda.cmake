@@ -177,6 +177,7 @@ target_link_libraries(attune_cascade_bench PRIVATE attune_plan attune_attention)
 file(GLOB attune_mla_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/mla_decode/*/*.cu)
 set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/cuda/mla_bench.cu PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
 add_executable(attune_mla_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cuda/mla_bench.cu ${attune_mla_kernels}
+                                                 ${CMAKE_SOURCE_DIR}/src/kernels/append_kv/sm80/packed_latent.cu
                                                  ${CMAKE_SOURCE_DIR}/src/kernels/tensor_map/tensor_map.cu)
 attune_cuda_target(attune_mla_bench)
 target_include_directories(attune_mla_bench PRIVATE ${CMAKE_SOURCE_DIR})

@@ -36,7 +36,7 @@ PUBLIC = {
 }
 # Kernels see plain structs only: these headers of `attention`, and nothing else of it.
 KERNEL_HEADERS = {"attention/paged_kv.hpp", "attention/mask.hpp", "attention/lse.hpp", "attention/work_list.hpp",
-                  "attention/prefill_list.hpp", "attention/latent_list.hpp"}
+                  "attention/prefill_list.hpp", "attention/latent_list.hpp", "attention/packed_latent.hpp"}
 KERNEL_PUBLIC = {"fixed_list", "tensor"}
 KERNEL_TENSOR = {"tensor/narrow_float.hpp"}
 

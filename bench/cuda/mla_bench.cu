@@ -1,10 +1,11 @@
 // Checks the latent kernels against a naive one and times them on the shapes of issue 6.
 //
-//   mla_bench [verify] [time] [tokens] [sm80] [sweep | sweep-one] [once]
+//   mla_bench [verify] [verify-packed] [verify-few] [time] [packed] [tokens] [sm80] [sweep |
+//   sweep-one] [once] [once-packed]
 //
-// time: the Hopper kernel; tokens: its keys gathered from pages of one token; sm80: the kernel of
-// older cards; sweep: the planner's constants (sweep-one: of
-// single requests); once: a cold launch a shape, for a profiler.
+// time: the Hopper kernel; packed: over the fp8 cache of 656 bytes a token; tokens: its keys
+// gathered from pages of one token; sm80: the kernel of older cards; sweep: the planner's constants
+// (sweep-one: of single requests); once: a cold launch a shape, for a profiler.
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -15,7 +16,9 @@
 
 #include <cuda.h>
 
+#include "attention/packed_latent.hpp"
 #include "bench/cuda/harness.hpp"
+#include "kernels/append_kv/sm80/launch.hpp"
 #include "kernels/mla_decode/sm80/launch.hpp"
 #include "kernels/mla_decode/sm90/launch.hpp"
 #include "plan/latent_work.hpp"
@@ -39,7 +42,24 @@ struct Problem {
   std::vector<int> kv;
   bool f16 = false;
   int page = kKeys;
+  bool packed = false;
 };
+
+namespace packed = attention::packed_latent;
+
+/// What a packed cache says, in bf16: a block a token.
+__global__ void unpack(const std::uint8_t* tokens, __nv_bfloat16* rows) {
+  const std::uint8_t* token = tokens + std::size_t{blockIdx.x} * packed::kTokenBytes;
+  const auto* scales = reinterpret_cast<const float*>(token + packed::kScalesAt);
+  const auto* rope = reinterpret_cast<const __nv_bfloat16*>(token + packed::kRopeAt);
+  for (int d = threadIdx.x; d < kDimQk; d += blockDim.x) {
+    __nv_fp8_e4m3 x;
+    x.__x = token[d < kDimVo ? d : 0];
+    rows[std::size_t{blockIdx.x} * kDimQk + d] =
+        d < kDimVo ? __float2bfloat16_rn(static_cast<float>(x) * scales[d / packed::kScaleBlock])
+                   : rope[d - kDimVo];
+  }
+}
 
 Problem uniform(const char* name, int batch, int kv, int heads, int tokens = 1, bool f16 = false) {
   return {name, heads, std::vector<int>(batch, tokens), std::vector<int>(batch, kv), f16};
@@ -52,6 +72,7 @@ struct Data {
   Array<std::uint16_t> q, cache, o;
   Array<float> lse;
   Array<std::int32_t> d_indices;
+  Array<std::uint8_t> tokens;  ///< of a packed cache; `cache` is then what they say
   BatchView view;
 
   explicit Data(const Problem& problem, bool poison) : p(problem) {
@@ -69,12 +90,17 @@ struct Data {
     q = Array<std::uint16_t>(rows() * kDimQk);
     fill(cache, 11);
     fill(q, 12);
+    if (p.packed) pack(pages);
     for (std::size_t i = 0; poison && i < p.kv.size(); ++i) {
       if (last[i] == 0) continue;
       const std::size_t page = indices[kv_indptr[i + 1] - 1];
-      check(cudaMemset(cache.get() + (page * p.page + last[i]) * kDimQk, 0xff,
-                       static_cast<std::size_t>(p.page - last[i]) * kDimQk * 2),
-            "poison");
+      const std::size_t first = page * p.page + last[i];
+      const auto count = static_cast<std::size_t>(p.page - last[i]);
+      check(cudaMemset(cache.get() + first * kDimQk, 0xff, count * kDimQk * 2), "poison");
+      if (p.packed)
+        check(cudaMemset(tokens.get() + first * packed::kTokenBytes, 0xff,
+                         count * packed::kTokenBytes),
+              "poison");
     }
     o = Array<std::uint16_t>(rows() * kDimVo);
     lse = Array<float>(rows());
@@ -85,6 +111,30 @@ struct Data {
             .kv_indptr = kv_indptr,
             .kv_indices = indices,
             .kv_last_page_len = last};
+  }
+  /// The cache's rows into packed tokens, and back.
+  void pack(std::size_t pages) {
+    const std::size_t count = pages * p.page;
+    tokens = Array<std::uint8_t>(count * packed::kTokenBytes);
+    std::vector<std::int64_t> slots(count);
+    std::iota(slots.begin(), slots.end(), 0);
+    const Array<std::int64_t> d_slots(slots);
+    namespace append = kernels::append_kv::sm80;
+    expect_ok(
+        append::launch_packed({.k = {.in = cache.get(),
+                                     .in_token_stride = kDimQk,
+                                     .cache = tokens.get(),
+                                     .page_stride = std::int64_t{p.page} * packed::kTokenBytes,
+                                     .token_stride = packed::kTokenBytes},
+                               .page_size = p.page,
+                               .num_tokens = static_cast<std::int64_t>(count),
+                               .num_slots = static_cast<std::int64_t>(count),
+                               .slot_mapping = d_slots.get()},
+                              nullptr),
+        "append");
+    unpack<<<static_cast<unsigned>(count), 128>>>(tokens.get(),
+                                                  reinterpret_cast<__nv_bfloat16*>(cache.get()));
+    check(cudaDeviceSynchronize(), "pack");
   }
   [[nodiscard]] std::size_t rows() const {
     return static_cast<std::size_t>(qo_indptr.back()) * p.heads;
@@ -109,7 +159,8 @@ struct Launchable {
   sm90::Instance hopper;
   sm80::Instance older_kernel;
   bool older = false;
-  Params params;
+  Params params;  ///< over rows of 16-bit elements
+  const std::uint8_t* tokens = nullptr;
   Grid grid;
   plan::LatentList list;
   Array<std::uint8_t> lists;
@@ -125,8 +176,9 @@ int num_sms() {
 Launchable prepare(const Data& d, const Cut& cut) {
   Launchable l;
   l.older = cut.older;
+  l.tokens = d.tokens.get();
   const DType dtype = d.p.f16 ? DType::f16 : DType::bf16;
-  l.hopper = sm90::instance_of(dtype, d.p.page);
+  l.hopper = d.p.packed ? sm90::packed_instance() : sm90::instance_of(dtype, d.p.page);
   l.older_kernel = sm80::instance_of(dtype, {}, d.p.heads, 227 * 1024);
   expect_ok(sm90::prepare(l.hopper), "prepare");
   const auto resident = sm80::prepare(l.older_kernel);
@@ -211,8 +263,14 @@ kernels::tensor_map::Encoder encoder() {
 }
 
 void start(const Launchable& l, kernels::tensor_map::Encoder encode, cudaStream_t stream) {
-  expect_ok(l.older ? sm80::launch(l.older_kernel, l.grid, l.params, true, stream)
-                    : sm90::launch(l.hopper, encode, l.grid, l.params, stream),
+  Params params = l.params;
+  if (l.hopper.source == sm90::KeySource::packed) {
+    params.k = l.tokens;
+    params.k_token_stride = packed::kTokenBytes;
+    params.k_page_stride = packed::kTokenBytes * kKeys;
+  }
+  expect_ok(l.older ? sm80::launch(l.older_kernel, l.grid, params, true, stream)
+                    : sm90::launch(l.hopper, encode, l.grid, params, stream),
             "launch");
 }
 
@@ -308,7 +366,8 @@ bool verify(const Problem& problem, const Cut& cut) {
   return good;
 }
 
-int verify_all() {
+/// Every way to bring keys, or the packed cache alone.
+int verify_all(bool packed_only) {
   const std::vector<int> awkward{0, 1, 63, 64, 65, 1000, 33, 4999, 2, 127, 128, 129};
   std::vector<Problem> problems;
   for (bool f16 : {false, true})
@@ -327,9 +386,13 @@ int verify_all() {
     for (int page : {kKeys, 1, 24})
       for (const Cut& cut : {Cut{.older = page == 24}, Cut{.workers = 5, .older = page == 24},
                              Cut{.item_tiles = 1, .least_tiles = 1}}) {
-        ++total;
         p.page = page;
-        wrong += verify(p, cut) ? 0 : 1;
+        for (const bool packed : {false, true}) {
+          if (packed ? p.f16 || page != kKeys : packed_only) continue;
+          ++total;
+          p.packed = packed;
+          wrong += verify(p, cut) ? 0 : 1;
+        }
       }
   std::printf("verify: %d of %d wrong\n", wrong, total);
   return wrong;
@@ -340,6 +403,21 @@ struct Target {
   bool flops;  ///< the goal is TFLOP/s; else GB/s, or us below 100
   double goal;
 };
+
+/// Small enough for compute-sanitizer: cut strips, two lanes, a mask, keys behind the last.
+int verify_few() {
+  int wrong = 0;
+  for (const bool packed : {false, true})
+    for (const int page : {kKeys, 1}) {
+      if (packed && page != kKeys) continue;
+      Problem p{"few", 128, {1, 2}, {300, 129}};
+      p.page = page;
+      p.packed = packed;
+      wrong += verify(p, {.item_tiles = 1, .least_tiles = 1, .workers = 6}) ? 0 : 1;
+    }
+  std::printf("verify-few: %d of 3 wrong\n", wrong);
+  return wrong;
+}
 
 std::vector<Target> targets() {
   return {{uniform("b128x4k h128", 128, 4096, 128), true, 680},
@@ -370,7 +448,7 @@ void time_one(const Target& target, const Cut& cut) {
   double bytes = 2.0 * (d.q.size() + d.o.size());
   for (std::size_t i = 0; i < d.p.qo.size(); ++i) {
     pairs += d.p.qo[i] * (d.p.kv[i] - (d.p.qo[i] - 1) / 2.0);
-    bytes += 2.0 * kDimQk * d.p.kv[i];
+    bytes += (d.p.packed ? packed::kTokenBytes : 2 * kDimQk) * double(d.p.kv[i]);
   }
   const double flops = 2.0 * (kDimQk + kDimVo) * d.p.heads * pairs;
   rest(flops);
@@ -380,12 +458,13 @@ void time_one(const Target& target, const Cut& cut) {
   rest(flops);
   const double graph = time_graph(run);
   std::printf(
-      "%-24s %s item %d least %d: clean %8.1f us, dirty %8.1f, graph %8.1f | %6.1f TFLOP/s (%4.1f "
+      "%-24s %s%s item %d least %d: clean %8.1f us, dirty %8.1f, graph %8.1f | %6.1f TFLOP/s "
+      "(%4.1f "
       "%% "
       "of 989), %6.0f GB/s (%4.1f %% of 4800) | goal %g %s\n",
-      d.p.name, cut.older ? "sm80" : "sm90", cut.item_tiles, cut.least_tiles, clean * 1e6,
-      dirty * 1e6, graph * 1e6, flops / clean * 1e-12, flops / clean / 989e12 * 100,
-      bytes / clean * 1e-9, bytes / clean / 4800e9 * 100, target.goal,
+      d.p.name, cut.older ? "sm80" : "sm90", d.p.packed ? " packed" : "", cut.item_tiles,
+      cut.least_tiles, clean * 1e6, dirty * 1e6, graph * 1e6, flops / clean * 1e-12,
+      flops / clean / 989e12 * 100, bytes / clean * 1e-9, bytes / clean / 4800e9 * 100, target.goal,
       target.flops        ? "TFLOP/s"
       : target.goal > 100 ? "GB/s"
                           : "us");
@@ -400,14 +479,20 @@ int main(int argc, char** argv) {
   int wrong = 0;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word == "verify") wrong += verify_all();
-    if (word == "time" || word == "sm80" || word == "tokens")
+    if (word == "verify") wrong += verify_all(false);
+    if (word == "verify-few") wrong += verify_few();
+    if (word == "verify-packed") wrong += verify_all(true);
+    if (word == "time" || word == "sm80" || word == "tokens" || word == "packed")
       for (Target t : targets()) {
         if (word == "tokens") t.problem.page = 1;
+        t.problem.packed = word == "packed";
         time_one(t, {.older = word == "sm80"});
       }
-    if (word == "once")
-      for (const Target& t : targets()) launch_once(t);
+    if (word == "once" || word == "once-packed")
+      for (Target t : targets()) {
+        t.problem.packed = word == "once-packed";
+        launch_once(t);
+      }
     if (word == "sweep" || word == "sweep-one")
       for (const Target& t : targets())
         for (int item : {1, 2, 3, 5, 8})

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/join.hpp"
+#include "tensor/kv_layout.hpp"
 
 namespace attune::bench {
 namespace {
@@ -36,6 +37,7 @@ constexpr SuiteRow kHostRows[] = {
     {"decode", "gqa/decode/int8/hd128/gqa4/page16/b1x16384"},
     {"mla", "mla/decode/bf16/hd576/gqa16/page64/b1x8192"},
     {"mla", "mla/decode/bf16/hd576/gqa128/page64/b1x8192"},
+    {"mla", "mla/decode/fp8_e4m3/hd576/gqa128/page64/b1x8192"},
     {"mla", "gqa/prefill/bf16/hd192-128/gqa1/page64/b1x2048"},
     {"cascade", "gqa/decode/bf16/hd128/gqa4/page16/b4x256+2048"},
     {"cascade", "gqa/decode/bf16/hd128/gqa4/page16/b4x256+2048/flat"},
@@ -72,6 +74,8 @@ constexpr SuiteRow kGpuRows[] = {
     {"mla", "mla/decode/bf16/hd576/gqa16/page64/b64x16384"},
     {"mla", "mla/decode/bf16/hd576/gqa128/page64/b1x65536"},
     {"mla", "mla/decode/bf16/hd576/gqa16/page64/b1x4096"},
+    {"mla", "mla/decode/fp8_e4m3/hd576/gqa128/page64/b128x4096"},
+    {"mla", "mla/decode/fp8_e4m3/hd576/gqa16/page64/b128x8192"},
     {"mla", "gqa/prefill/bf16/hd192-128/gqa16/page64/b2x8192"},
     {"cascade", "gqa/decode/bf16/hd128/gqa4/page64/b64x1024+32768"},
     {"cascade", "gqa/decode/bf16/hd128/gqa4/page64/b64x1024+32768/flat"},
@@ -173,12 +177,17 @@ double Case::bytes() const {
         2.0 * 4.0 * spec.linear_num_v_heads * spec.linear_head_dim_k * spec.linear_head_dim_v;
     return tokens * width * activation + static_cast<double>(batch) * state;
   }
-  const double key_width = spec.variant == Variant::mla
-                               ? spec.head_dim_qk
-                               : spec.num_kv_heads * (spec.head_dim_qk + spec.head_dim_vo);
+  // DeepSeek's latents in e4m3 have scales and 16-bit rope columns beside them.
+  const bool packed =
+      spec.variant == Variant::mla && spec.kv_dtype == DType::fp8_e4m3 && spec.head_dim_qk == 576;
+  const std::int64_t key_width = spec.variant == Variant::mla
+                                     ? spec.head_dim_qk
+                                     : spec.num_kv_heads * (spec.head_dim_qk + spec.head_dim_vo);
+  const std::int64_t key_bytes =
+      packed ? tensor::kMlaLatentFp8TokenBytes
+             : key_width * static_cast<std::int64_t>(size_of(spec.kv_dtype));
   const std::int64_t read = batch * length + (flat ? batch : 1) * shared;
-  const double keys =
-      static_cast<double>(read) * key_width * static_cast<double>(size_of(spec.kv_dtype));
+  const double keys = static_cast<double>(read) * static_cast<double>(key_bytes);
   return keys + tokens * spec.num_qo_heads * (spec.head_dim_qk + spec.head_dim_vo) * activation;
 }
 

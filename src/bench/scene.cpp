@@ -1,10 +1,12 @@
 #include "bench/scene.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <utility>
 
+#include "attention/packed_latent.hpp"
 #include "base/math.hpp"
 #include "tensor/narrow_float.hpp"
 
@@ -42,6 +44,27 @@ std::vector<char> noise(DType dtype, std::int64_t count, float scale) {
       return narrowed<std::int8_t>(
           values, [](float x) { return tensor::round_to<std::int8_t>(x * 32.0f); });
   }
+}
+
+/// Tokens of the fp8 latent cache: normal numbers in every part, all scales 2^-7.
+std::vector<char> packed_tokens(std::int64_t count) {
+  namespace packed = attention::packed_latent;
+  constexpr std::int64_t kTokens = 4093;
+  const std::int64_t tokens = std::min(count, kTokens);
+  const std::vector<char> latents = noise(DType::fp8_e4m3, tokens * packed::kLatents, 128.0f);
+  const std::vector<char> rope = noise(DType::bf16, tokens * packed::kRope, 1.0f);
+  const float scales[packed::kScales] = {1 / 128.0f, 1 / 128.0f, 1 / 128.0f, 1 / 128.0f};
+  std::vector<char> bytes(static_cast<std::size_t>(tokens * packed::kTokenBytes));
+  const auto latent_at = [&](std::int64_t i) {
+    return latents[static_cast<std::size_t>(i) % latents.size()];
+  };
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    char* const token = bytes.data() + t * packed::kTokenBytes;
+    for (int d = 0; d < packed::kLatents; ++d) token[d] = latent_at(t * packed::kLatents + d);
+    std::memcpy(token + packed::kScalesAt, scales, sizeof scales);
+    std::memcpy(token + packed::kRopeAt, rope.data() + t * 2 * packed::kRope, 2 * packed::kRope);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -132,6 +155,14 @@ void Scene::make_dense() {
   call_.o = random(s.o_dtype, {c_.num_tokens(), s.num_qo_heads, s.head_dim_vo});
   const auto cache = [&](int dim) {
     switch (layout_) {
+      case KvLayout::mla_latent_fp8: {
+        const std::vector<char> pattern = packed_tokens(all * c_.page_size);
+        TensorView view = TensorView::dense(
+            nullptr, DType::u8, {all, c_.page_size, attention::packed_latent::kTokenBytes});
+        view.data =
+            filled(static_cast<std::size_t>(view.num_elements()), pattern.data(), pattern.size());
+        return view;
+      }
       case KvLayout::hnd: return random(s.kv_dtype, {all, s.num_kv_heads, c_.page_size, dim});
       case KvLayout::nhd: return random(s.kv_dtype, {all, c_.page_size, s.num_kv_heads, dim});
       default: return random(s.kv_dtype, {all, c_.page_size, dim});

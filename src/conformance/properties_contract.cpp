@@ -1,6 +1,5 @@
 // Properties of the contract: plans, workspaces, caches, and what must be refused.
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -104,16 +103,14 @@ Outcome append_then_run(const Subject& subject, const Case& one) {
     for (std::int32_t j = 0; j < one.requests[i].kv_len; ++j) {
       for (const bool values : {false, true}) {
         if (values && slice) continue;
-        const std::vector<char>& rows = values ? scene->problem->v : scene->problem->k;
-        const auto row = rows.size() / static_cast<std::size_t>(scene->problem->num_keys());
-        const auto stored = stage.stored_rows(static_cast<std::int32_t>(i), j, values);
+        const auto request = static_cast<std::int32_t>(i);
+        const auto stored = stage.stored_rows(request, j, values);
         if (!stored.ok()) return failed(stored.status().text());
-        const char* want =
-            rows.data() + static_cast<std::size_t>(scene->problem->first_key[i] + j) * row;
-        if (stored->size() != row || std::memcmp(stored->data(), want, row) != 0)
+        const std::vector<char> want = stage.wanted_rows(request, j, values);
+        if (*stored != want)
           return failed(base::join("request ", i, ", token ", j, ": the stored ",
                                    values ? "value" : "key", " is not what was appended"));
-        written += row;
+        written += want.size();
       }
     }
   }

@@ -86,6 +86,9 @@ class Stage {
   /// The stored bytes of key `j` of a request, read back through the cache's strides.
   [[nodiscard]] Result<std::vector<char>> stored_rows(std::int32_t request, std::int32_t j,
                                                       bool values);
+  /// … and what they are to be.
+  [[nodiscard]] std::vector<char> wanted_rows(std::int32_t request, std::int32_t j,
+                                              bool values) const;
   /// Everything in the pools, to see what changed.
   [[nodiscard]] Result<std::vector<char>> pool_bytes();
 
@@ -100,6 +103,8 @@ class Stage {
   Status allocate_pool(const StageOptions& options);
   Status write_keys(bool values);
   Status upload_tables();
+  /// Bytes of one stored key or value.
+  [[nodiscard]] std::int64_t row_bytes(bool values) const;
   [[nodiscard]] std::int64_t row_offset(bool values, std::int64_t page, std::int64_t place,
                                         std::int64_t head) const;
   void fill_ragged(Prepared& p);

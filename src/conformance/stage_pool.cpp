@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/math.hpp"
+#include "conformance/packed_rows.hpp"
 #include "conformance/stage.hpp"
 #include "conformance/stage_tensors.hpp"
 #include "tensor/element.hpp"
@@ -133,10 +134,9 @@ Status Stage::allocate_pool(const StageOptions& options) {
 
 Status Stage::write_keys(bool values) {
   const AttentionSpec& spec = case_.spec;
-  const std::vector<char>& rows = values ? problem_.v : problem_.k;
   const TensorView& cache = values ? base_call_.v_cache : base_call_.k_cache;
   const auto element = static_cast<std::int64_t>(size_of(spec.kv_dtype));
-  const std::int64_t width = (values ? spec.head_dim_vo : spec.head_dim_qk) * element;
+  const std::int64_t width = row_bytes(values);
   // A pool in ordinary memory is written in one piece: a copy a row would be slow on a device.
   const bool whole = pool_.size() > 0;
   std::vector<char> image;
@@ -149,9 +149,10 @@ Status Stage::write_keys(bool values) {
   for (std::size_t i = 0; i < pages_.size(); ++i) {
     for (std::int64_t j = 0; j < case_.requests[i].kv_len; ++j) {
       const std::int64_t page = pages_[i][static_cast<std::size_t>(j / case_.page_size)];
-      const std::int64_t key = problem_.first_key[i] + j;
+      const std::vector<char> rows =
+          wanted_rows(static_cast<std::int32_t>(i), static_cast<std::int32_t>(j), values);
       for (std::int64_t h = 0; h < spec.num_kv_heads; ++h) {
-        const char* row = rows.data() + (key * spec.num_kv_heads + h) * width;
+        const char* row = rows.data() + h * width;
         const std::int64_t at = row_offset(values, page, j % case_.page_size, h) * element;
         if (whole) {
           std::memcpy(image.data() + cache_at + at, row, static_cast<std::size_t>(width));
@@ -249,9 +250,8 @@ Result<std::vector<char>> Stage::stored_rows(std::int32_t request, std::int32_t 
   const auto i = static_cast<std::size_t>(request);
   const std::int64_t page = pages_[i][static_cast<std::size_t>(j / case_.page_size)];
   const TensorView& cache = values ? base_call_.v_cache : base_call_.k_cache;
-  const int dim = values ? case_.spec.head_dim_vo : case_.spec.head_dim_qk;
   const auto element = static_cast<std::int64_t>(size_of(case_.spec.kv_dtype));
-  const auto width = static_cast<std::size_t>(dim * element);
+  const auto width = static_cast<std::size_t>(row_bytes(values));
   std::vector<char> rows(width * static_cast<std::size_t>(case_.spec.num_kv_heads));
   for (std::int64_t h = 0; h < case_.spec.num_kv_heads; ++h)
     if (Status s = memory().copy_out(rows.data() + static_cast<std::size_t>(h) * width,
@@ -261,6 +261,24 @@ Result<std::vector<char>> Stage::stored_rows(std::int32_t request, std::int32_t 
         !s.ok())
       return s;
   return rows;
+}
+
+std::int64_t Stage::row_bytes(bool values) const {
+  if (case_.layout == KvLayout::mla_latent_fp8) return tensor::kMlaLatentFp8TokenBytes;
+  const AttentionSpec& spec = case_.spec;
+  return (values ? spec.head_dim_vo : spec.head_dim_qk) *
+         static_cast<std::int64_t>(size_of(spec.kv_dtype));
+}
+
+std::vector<char> Stage::wanted_rows(std::int32_t request, std::int32_t j, bool values) const {
+  const std::vector<char>& rows = values ? problem_.v : problem_.k;
+  const auto key_bytes = static_cast<std::ptrdiff_t>(rows.size()) / problem_.num_keys();
+  const char* const key =
+      rows.data() + (problem_.first_key[static_cast<std::size_t>(request)] + j) * key_bytes;
+  if (case_.layout != KvLayout::mla_latent_fp8) return {key, key + key_bytes};
+  std::vector<char> token(static_cast<std::size_t>(tensor::kMlaLatentFp8TokenBytes));
+  pack_latent(key, token.data());
+  return token;
 }
 
 Result<std::vector<char>> Stage::pool_bytes() { return pool_.download(); }

@@ -35,6 +35,18 @@ TEST(LatentChecks, AcceptDeepSeeksLatents) {
   EXPECT_TRUE(check_latent_context(f16, kWants).ok());
 }
 
+TEST(LatentChecks, AcceptPackedLatentsWhereTheyAreRead) {
+  constexpr LatentWants kPacked{.backend = "flashmla", .page_size = 64, .packed = true};
+  BackendContext packed = good();
+  packed.kv_layout = KvLayout::mla_latent_fp8;
+  packed.spec.kv_dtype = DType::fp8_e4m3;
+  EXPECT_TRUE(check_latent_context(packed, kPacked).ok());
+  packed.spec.q_dtype = DType::f16;
+  const Status s = check_latent_context(packed, kPacked);
+  EXPECT_NE(s.text().find("q and o in bf16 over latents in fp8_e4m3"), std::string::npos)
+      << s.text();
+}
+
 TEST(LatentChecks, EachRefusalSaysWhatItFound) {
   const std::vector<std::pair<std::function<void(BackendContext&)>, std::string>> refused{
       {[](BackendContext& c) { c.page_size = 16; }, "pages of 64 tokens, have 16"},

@@ -15,15 +15,19 @@
 
 #include <attune/batch.hpp>
 
+#include "attention/packed_latent.hpp"
 #include "base/math.hpp"
 #include "kernels/mla_decode/sm80/launch.hpp"
 #include "kernels/mla_decode/sm90/launch.hpp"
 #include "kernels/tensor_map/tensor_map.hpp"
 #include "machine.hpp"
 #include "plan/latent_work.hpp"
+#include "tensor/narrow_float.hpp"
 
 namespace attune::kernels::mla_decode {
 namespace {
+
+namespace packed = attention::packed_latent;
 
 float from_bf16(std::uint16_t bits) {
   const std::uint32_t wide = std::uint32_t{bits} << 16;
@@ -46,8 +50,9 @@ struct Problem {
   int workers = 4;
   bool causal = true;
   std::int32_t page_size = sm90::kKeys;
-  bool sm80 = false;  ///< else Hopper's kernel, which gathers where a page is no tile
-  sm80::Dims dims{};  ///< of sm80's kernel
+  bool sm80 = false;    ///< else Hopper's kernel, which gathers where a page is no tile
+  sm80::Dims dims{};    ///< of sm80's kernel
+  bool packed = false;  ///< 656-byte tokens
 };
 
 struct Result {
@@ -81,6 +86,7 @@ class Case {
     for (std::size_t i = 0; i < p_.kv.size(); ++i)
       for (std::int32_t j = 0; j < p_.kv[i]; ++j)
         for (int d = 0; d < dim_qk_; ++d) *key(i, j, d) = to_bf16(normal(random));
+    if (p_.packed) pack_keys(random);
     q_.assign(tokens() * static_cast<std::size_t>(p_.heads * query_stride_), kNan);
     for (std::size_t row = 0; row < rows(); ++row)
       for (int d = 0; d < dim_qk_; ++d)
@@ -120,14 +126,15 @@ class Case {
                   .lse = std::vector<float>(rows() + 1, nan),
                   .cuts = work.num_merges + list.meetings};
     std::vector<std::int32_t> arrivals(static_cast<std::size_t>(list.meetings * shape.lanes), 0);
+    const std::int64_t token_stride = p_.packed ? packed::kTokenBytes : dim_qk_;
     const Params params{.q = q_.data(),
                         .q_tokens = static_cast<std::int64_t>(tokens()),
                         .q_token_stride = std::int64_t{p_.heads} * query_stride_,
                         .q_head_stride = query_stride_,
-                        .k = cache_.data(),
+                        .k = p_.packed ? static_cast<const void*>(packed_.data()) : cache_.data(),
                         .num_pages = num_pages_,
-                        .k_page_stride = std::int64_t{page_size_} * dim_qk_,
-                        .k_token_stride = dim_qk_,
+                        .k_page_stride = page_size_ * token_stride,
+                        .k_token_stride = token_stride,
                         .o = result.o.data(),
                         .o_token_stride = std::int64_t{p_.heads} * dim_vo_,
                         .o_head_stride = dim_vo_,
@@ -161,7 +168,8 @@ class Case {
       EXPECT_TRUE(sm80::prepare(gathering).ok());
       status = sm80::launch(gathering, grid, params, false, nullptr);
     } else {
-      const sm90::Instance hopper = sm90::instance_of(DType::bf16, page_size_);
+      const sm90::Instance hopper =
+          p_.packed ? sm90::packed_instance() : sm90::instance_of(DType::bf16, page_size_);
       EXPECT_TRUE(sm90::prepare(hopper).ok());
       const auto encoder = tensor_map::encoder();
       EXPECT_TRUE(encoder.ok());
@@ -238,6 +246,27 @@ class Case {
     return const_cast<std::uint16_t*>(std::as_const(*this).key(request, j, d));
   }
 
+  /// Tokens in use become packed ones of any scales, and what they say is what is expected.
+  void pack_keys(std::mt19937& random) {
+    packed_.assign(static_cast<std::size_t>(num_pages_ * page_size_ * packed::kTokenBytes), 0xff);
+    std::uniform_real_distribution<float> scales(0.001f, 0.01f);
+    for (std::size_t i = 0; i < p_.kv.size(); ++i)
+      for (std::int32_t j = 0; j < p_.kv[i]; ++j) {
+        std::uint16_t* const row = key(i, j, 0);
+        std::uint8_t* const token =
+            &packed_[static_cast<std::size_t>(row - cache_.data()) / kDimQk * packed::kTokenBytes];
+        for (int block = 0; block < packed::kScales; ++block) {
+          const float scale = scales(random);
+          std::memcpy(token + packed::kScalesAt + 4 * block, &scale, 4);
+          for (int d = packed::kScaleBlock * block; d < packed::kScaleBlock * (block + 1); ++d) {
+            token[d] = tensor::round_to<tensor::E4m3>(from_bf16(row[d]) / scale).bits;
+            row[d] = to_bf16(tensor::to_float(tensor::E4m3{token[d]}) * scale);
+          }
+        }
+        std::memcpy(token + packed::kRopeAt, row + packed::kLatents, 2 * packed::kRope);
+      }
+  }
+
   Problem p_;
   std::int32_t page_size_;
   int dim_qk_;
@@ -249,6 +278,7 @@ class Case {
   std::vector<std::int32_t> last_;
   std::int64_t num_pages_ = 0;
   std::vector<std::uint16_t> cache_;
+  std::vector<std::uint8_t> packed_;
   std::vector<std::uint16_t> q_;
 };
 
@@ -291,6 +321,12 @@ std::vector<Problem> problems() {
       p.sm80 = sm80;
       all.push_back(p);
     }
+  for (std::size_t i = 0; i < count; ++i) {
+    Problem p = all[i];
+    p.name += " packed";
+    p.packed = true;
+    all.push_back(p);
+  }
   // Other widths, of both padded kernels and both heights: rows that end anywhere in a warp's
   // columns.
   for (const sm80::Dims dims : {sm80::Dims{32, 24},

@@ -20,9 +20,10 @@ Result<std::unique_ptr<Backend>> make_with_cascade(const BackendContext& context
                       static_cast<int>(kernels::simd::Isa::scalar) &&
                   static_cast<int>(CpuIsa::amx) == static_cast<int>(kernels::simd::Isa::amx));
     const auto isa = static_cast<kernels::simd::Isa>(c.device.isa);
-    return shared::CpuKernels{
-        .decode = kernels::paged_decode::find(isa, c.spec.q_dtype, c.spec.kv_dtype),
-        .prefill = kernels::ragged_prefill::find(isa, c.spec.q_dtype, c.spec.kv_dtype)};
+    // Tokens of the fp8 latent cache are widened on their way in.
+    const DType keys = c.kv_layout == KvLayout::mla_latent_fp8 ? DType::bf16 : c.spec.kv_dtype;
+    return shared::CpuKernels{.decode = kernels::paged_decode::find(isa, c.spec.q_dtype, keys),
+                              .prefill = kernels::ragged_prefill::find(isa, c.spec.q_dtype, keys)};
   };
   return shared::make_cpu_backend(context, kDescriptor, find, cascade);
 }

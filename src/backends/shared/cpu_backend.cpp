@@ -1,5 +1,6 @@
 #include "backends/shared/cpu_backend.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
@@ -70,6 +71,8 @@ class CpuBackend final : public Backend {
 };
 
 Result<BatchFacts> CpuBackend::check(const BatchView& batch, const Workspace& workspace) const {
+  if (setup_.packed_latents && batch.source != KvSource::paged && batch.batch_size() > 0)
+    return unsupported(base::join(descriptor_.name, " reads mla_latent_fp8 from pages only"));
   auto facts = attention::validate_batch(batch, context_.spec, context_.page_size);
   if (!facts.ok()) return facts;
   const std::size_t wanted = workspace_bytes(setup_, attention::bounds_of(batch));
@@ -95,6 +98,7 @@ dense::Params CpuBackend::params_of(const CpuPlan& plan, const LayerCall& call) 
   dense::Params p{.q = rows_of(call.q),
                   .o = rows_of(call.o),
                   .kv = keys_of(plan, call),
+                  .packed_latents = setup_.packed_latents,
                   .head_dim_qk = spec.head_dim_qk,
                   .head_dim_vo = spec.head_dim_vo,
                   .gqa_group_size = spec.gqa_group_size(),
@@ -171,7 +175,11 @@ Status CpuBackend::run(const Plan& plan, const LayerCall& call, Stream) {
 }
 
 /// What no kernel of ours serves, whatever its instruction set.
-Status check_context(const BackendContext& context, std::string_view me) {
+Status check_context(const BackendContext& context, const BackendDescriptor& descriptor) {
+  const std::string_view me = descriptor.name;
+  const bool reads_packed = std::ranges::any_of(descriptor.capabilities, [](const Capability& row) {
+    return row.kv_layouts.contains(KvLayout::mla_latent_fp8);
+  });
   const AttentionSpec& spec = context.spec;
   if (context.device.kind != DeviceKind::cpu)
     return unsupported(base::join(me, " runs on cpu, not on ", name(context.device.kind)));
@@ -183,11 +191,17 @@ Status check_context(const BackendContext& context, std::string_view me) {
   if (Status s = attention::validate_spec(spec); !s.ok()) return s;
   if (context.page_size < 1)
     return invalid_argument(base::join("page_size must be positive, have ", context.page_size));
-  const bool latent = context.kv_layout == KvLayout::mla_latent;
-  if (latent != (spec.variant == Variant::mla) ||
-      (!latent && !tensor::stores_v_apart(context.kv_layout)))
-    return unsupported(base::join(me, " reads nhd and hnd for gqa and mla_latent for mla, not ",
+  const bool latent = !tensor::stores_v_apart(context.kv_layout);
+  const bool packed = context.kv_layout == KvLayout::mla_latent_fp8;
+  if (latent != (spec.variant == Variant::mla) || (packed && !reads_packed))
+    return unsupported(base::join(me, " reads nhd and hnd for gqa and mla_latent",
+                                  reads_packed ? " or mla_latent_fp8" : "", " for mla, not ",
                                   name(context.kv_layout), " for ", name(spec.variant)));
+  if (packed &&
+      (spec.head_dim_qk != 576 || spec.head_dim_vo != 512 || spec.kv_dtype != DType::fp8_e4m3))
+    return unsupported(base::join("layout mla_latent_fp8 holds 512 + 64 columns in fp8_e4m3, not ",
+                                  spec.head_dim_vo, " + ", spec.head_dim_qk - spec.head_dim_vo,
+                                  " in ", name(spec.kv_dtype)));
   const auto is_float = [](DType t) {
     return t == DType::f32 || t == DType::bf16 || t == DType::f16;
   };
@@ -203,7 +217,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const BackendContext& context,
                                                   const BackendDescriptor& descriptor,
                                                   CpuKernels (*find)(const BackendContext&),
                                                   plan::CascadeMode cascade) {
-  if (Status s = check_context(context, descriptor.name); !s.ok()) return s;
+  if (Status s = check_context(context, descriptor); !s.ok()) return s;
   const AttentionSpec& spec = context.spec;
   const CpuKernels kernels = find(context);
   if (kernels.decode == nullptr || kernels.prefill == nullptr)
@@ -215,6 +229,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const BackendContext& context,
       .num_threads = context.executor != nullptr ? context.executor->num_threads() : 1,
       .batch_invariant = context.batch_invariant,
       .cascade = context.batch_invariant ? plan::CascadeMode::off : cascade,
+      .packed_latents = context.kv_layout == KvLayout::mla_latent_fp8,
       .decode = kernels.decode,
       .prefill = kernels.prefill};
   return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(context, descriptor, setup));

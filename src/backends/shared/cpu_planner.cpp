@@ -272,13 +272,15 @@ class ItemMaker {
 dense::ScratchLayout decode_scratch(const Setup& setup) {
   return dense::scratch_layout(*setup.decode, {.rows = kernels::paged_decode::kMaxRows,
                                                .head_dim_qk = setup.spec.head_dim_qk,
-                                               .head_dim_vo = setup.spec.head_dim_vo});
+                                               .head_dim_vo = setup.spec.head_dim_vo,
+                                               .packed_latents = setup.packed_latents});
 }
 
 dense::ScratchLayout prefill_scratch(const Setup& setup) {
   return dense::scratch_layout(*setup.prefill, {.rows = kernels::ragged_prefill::kMaxRows,
                                                 .head_dim_qk = setup.spec.head_dim_qk,
-                                                .head_dim_vo = setup.spec.head_dim_vo});
+                                                .head_dim_vo = setup.spec.head_dim_vo,
+                                                .packed_latents = setup.packed_latents});
 }
 
 std::size_t workspace_bytes(const Setup& setup, const BatchBounds& bounds) {

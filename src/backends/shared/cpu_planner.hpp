@@ -25,6 +25,7 @@ struct Setup {
   int num_threads = 1;
   bool batch_invariant = false;
   plan::CascadeMode cascade = plan::CascadeMode::by_cost;
+  bool packed_latents = false;  ///< the cache is mla_latent_fp8
   const kernels::dense::KernelRow* decode = nullptr;
   const kernels::dense::KernelRow* prefill = nullptr;
 };

@@ -68,6 +68,7 @@ Status append_kv(const LayerCall& call, const AttentionSpec& spec, std::int32_t 
     int count = 1;
     std::int64_t tokens = 0;
     std::int64_t tokens_per_item = 0;
+    bool packed = false;
   } work;
   const auto fill = [&](const TensorView& in, const TensorView& cache, int head_dim, float scale,
                         const float* scale_per_head) {
@@ -96,6 +97,7 @@ Status append_kv(const LayerCall& call, const AttentionSpec& spec, std::int32_t 
     work.count = 2;
   }
   work.tokens = static_cast<std::int64_t>(call.slot_mapping.size());
+  work.packed = layout == KvLayout::mla_latent_fp8;
   work.tokens_per_item = 64;  // a decode step stays on the calling thread
   executor.run(
       base::ceil_div(work.tokens, work.tokens_per_item),
@@ -103,6 +105,7 @@ Status append_kv(const LayerCall& call, const AttentionSpec& spec, std::int32_t 
         const Work& w = *static_cast<const Work*>(context);
         const std::int64_t first = item * w.tokens_per_item;
         const std::int64_t last = std::min(first + w.tokens_per_item, w.tokens);
+        if (w.packed) return kernels::append_kv::run_packed(w.params[0], first, last);
         for (int i = 0; i < w.count; ++i) kernels::append_kv::run(w.params[i], first, last);
       },
       &work);

@@ -18,6 +18,7 @@ struct LatentWants {
   std::int32_t page_size = 0;
   std::string_view otherwise{};  ///< who takes other pages
   std::int32_t max_columns = 0;  ///< of latent and rope together, in eights; 0 = 512 + 64 alone
+  bool packed = false;           ///< the fp8 cache too, under bf16 queries
 };
 
 [[nodiscard]] inline Status check_latent_dims(const AttentionSpec& spec, const LatentWants& wants) {
@@ -58,13 +59,24 @@ struct LatentWants {
   if (context.batch_invariant)
     return unsupported(base::join(
         who, " cuts work by the whole batch: a request's bits may depend on its neighbours"));
-  if (context.kv_layout != KvLayout::mla_latent)
-    return unsupported(base::join(who, " reads mla_latent, not ", name(context.kv_layout)));
+  const bool packed = wants.packed && context.kv_layout == KvLayout::mla_latent_fp8;
+  if (context.kv_layout != KvLayout::mla_latent && !packed)
+    return unsupported(base::join(who, " reads mla_latent",
+                                  wants.packed ? " and mla_latent_fp8" : "", ", not ",
+                                  name(context.kv_layout)));
   if (wants.page_size > 0 && context.page_size != wants.page_size)
     return unsupported(base::join(who, " reads pages of ", wants.page_size, " tokens, have ",
                                   context.page_size, wants.otherwise));
   if (context.page_size < 1)
     return invalid_argument(base::join("page_size must be positive, have ", context.page_size));
+  if (packed) {
+    if (spec.q_dtype == DType::bf16 && spec.o_dtype == DType::bf16 &&
+        spec.kv_dtype == DType::fp8_e4m3)
+      return {};
+    return unsupported(base::join(who, " wants q and o in bf16 over latents in fp8_e4m3, have ",
+                                  name(spec.q_dtype), ", ", name(spec.o_dtype), " and ",
+                                  name(spec.kv_dtype)));
+  }
   if ((spec.q_dtype != DType::bf16 && spec.q_dtype != DType::f16) ||
       spec.kv_dtype != spec.q_dtype || spec.o_dtype != spec.q_dtype)
     return unsupported(base::join(who, " wants q, o and latents all in bf16 or all in fp16, have ",

@@ -31,4 +31,8 @@ struct Params {
 /// Tokens [first, last).
 void run(const Params& p, std::int64_t first, std::int64_t last);
 
+/// 576-wide rows into the fp8 latent cache, 656 bytes a token (attention/packed_latent.hpp); the
+/// cache's strides count bytes.
+void run_packed(const Params& p, std::int64_t first, std::int64_t last);
+
 }  // namespace attune::kernels::append_kv

@@ -33,6 +33,7 @@ struct ScratchLayout {
   std::int64_t sum = 0;       ///< [rows, lanes] fp32
   std::int64_t k = 0;         ///< packed keys, KernelRow::packed_keys of them
   std::int64_t v = 0;         ///< packed values
+  std::int64_t widened = 0;   ///< two tiles of fp8 latents as rows of bf16
   std::int64_t q_stride = 0;  ///< elements; head_dim_qk rounded up to whole operands
   std::int64_t o_stride = 0;  ///< elements; head_dim_vo rounded up to whole operands
   std::int64_t bytes = 0;
@@ -45,6 +46,9 @@ struct Params {
   std::int64_t lse_token_stride = 0;
   std::int64_t lse_head_stride = 0;
   attention::PagedKv kv;
+  /// Tokens of the fp8 latent cache (attention/packed_latent.hpp), whose strides count bytes; the
+  /// kernel is that of bf16 keys.
+  bool packed_latents = false;
 
   int head_dim_qk = 0;
   int head_dim_vo = 0;

@@ -7,6 +7,7 @@
 
 #include <attune/tensor.hpp>
 
+#include "attention/packed_latent.hpp"
 #include "kernels/dense/params.hpp"
 #include "kernels/dense/unit.hpp"
 #include "kernels/softmax/online_softmax.hpp"
@@ -58,6 +59,19 @@ struct RowIo {
       token = 0;
       ++entry;
     }
+  }
+
+  /// The same wherever keys lie: tokens of the fp8 latent cache become rows of bf16 in the thread's
+  /// own memory. `turn`, 0 or 1: neighbouring tiles are held at once.
+  static void find(const Params& p, const Item& item, std::int64_t tile, char* scratch, int turn,
+                   TileRows& rows) {
+    if constexpr (T == DType::bf16) {
+      if (p.packed_latents) {
+        constexpr std::int64_t kTileBytes = kKeyTile * kWidenedRow;
+        return widen(p, item, tile, scratch + p.scratch.widened + turn * kTileBytes, rows);
+      }
+    }
+    locate<kKeyTile>(p, item, tile, rows);
   }
 
   /// Asks for a row that is read soon.
@@ -144,6 +158,43 @@ struct RowIo {
   }
 
  private:
+  static constexpr std::int64_t kWidenedRow =
+      2 * (attention::packed_latent::kLatents + attention::packed_latent::kRope);
+
+  static void widen(const Params& p, const Item& item, std::int64_t tile, char* room,
+                    TileRows& rows) {
+    namespace packed = attention::packed_latent;
+    const std::int64_t begin = tile > item.kv_begin ? tile : item.kv_begin;
+    const std::int64_t end = tile + kKeyTile < item.kv_end ? tile + kKeyTile : item.kv_end;
+    rows.from = static_cast<int>(begin - tile);
+    rows.to = static_cast<int>(end - tile);
+    for (int i = 0; i < kKeyTile; ++i) rows.k[i] = rows.v[i] = nullptr;
+
+    const attention::PagedKv& kv = p.kv;
+    const auto token_at = [&](std::int64_t key) {
+      const std::int64_t entry = kv.indptr[item.request] + key / kv.page_size;
+      return static_cast<const char*>(kv.k) + kv.indices[entry] * kv.k_page_stride +
+             key % kv.page_size * kv.k_token_stride;
+    };
+    constexpr std::int64_t kAhead = 4;
+    for (std::int64_t key = begin; key < end; ++key) {
+      if (key + kAhead < end) prefetch(token_at(key + kAhead), packed::kTokenBytes);
+      const char* const token = token_at(key);
+      char* const row = room + (key - tile) * kWidenedRow;
+      for (int block = 0; block < packed::kScales; ++block) {
+        float scale;
+        __builtin_memcpy(&scale, token + packed::kScalesAt + block * sizeof scale, sizeof scale);
+        const F times = V::set(scale);
+        for (int d = block * packed::kScaleBlock; d < (block + 1) * packed::kScaleBlock;
+             d += kLanes)
+          V::template store_as_n<DType::bf16>(
+              row + 2 * d, V::mul(V::template load_as<DType::fp8_e4m3>(token + d), times), kLanes);
+      }
+      __builtin_memcpy(row + 2 * packed::kLatents, token + packed::kRopeAt, 2 * packed::kRope);
+      rows.k[key - tile] = rows.v[key - tile] = row;
+    }
+  }
+
   static int clip(std::int64_t x, int low, int high) {
     return x < low ? low : x > high ? high : static_cast<int>(x);
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "attention/packed_latent.hpp"
 #include "base/math.hpp"
 #include "kernels/dense/params.hpp"
 #include "kernels/dense/table.hpp"
@@ -14,6 +15,7 @@ struct ScratchShape {
   std::int64_t rows = 0;
   std::int64_t head_dim_qk = 0;
   std::int64_t head_dim_vo = 0;
+  bool packed_latents = false;
 };
 
 [[nodiscard]] inline ScratchLayout scratch_layout(const KernelRow& row, const ScratchShape& shape) {
@@ -34,6 +36,10 @@ struct ScratchShape {
   layout.sum = take(rows * row.lanes * kFloat);
   layout.k = take(row.packed_keys * layout.q_stride * row.number_bytes);
   layout.v = take(row.packed_keys * layout.o_stride * row.number_bytes);
+  namespace packed = attention::packed_latent;
+  constexpr std::int64_t kBf16 = 2;
+  if (shape.packed_latents)
+    layout.widened = take(2 * kKeyTile * (packed::kLatents + packed::kRope) * kBf16);
   return layout;
 }
 

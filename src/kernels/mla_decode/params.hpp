@@ -15,13 +15,13 @@ namespace attune::kernels::mla_decode {
 inline constexpr int kDimQk = 576;
 inline constexpr int kDimVo = 512;
 
-/// Strides count elements.
+/// Strides count elements; those of packed keys bytes.
 struct Params {
   const void* q = nullptr;  ///< [q_tokens, num_heads, dim_qk]
   std::int64_t q_tokens = 0;
   std::int64_t q_token_stride = 0;
   std::int64_t q_head_stride = 0;
-  const void* k = nullptr;  ///< [num_pages, page_size, dim_qk], of q's type
+  const void* k = nullptr;  ///< [num_pages, page_size, dim_qk], of q's type; packed: 656 bytes
   std::int64_t num_pages = 0;
   std::int64_t k_page_stride = 0;
   std::int64_t k_token_stride = 0;

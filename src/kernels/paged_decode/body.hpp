@@ -79,9 +79,9 @@ struct Body {
     };
     dense::TileRows tiles[2];
     std::int64_t tile = item.kv_begin / kTile * kTile;
-    locate(p, item, tile, tiles[0]);
+    locate(p, item, tile, base, 0, tiles[0]);
     for (int now = 0; tile < item.kv_end; tile += kTile, now ^= 1) {
-      locate(p, item, tile + kTile, tiles[now ^ 1]);
+      locate(p, item, tile + kTile, base, now ^ 1, tiles[now ^ 1]);
       const dense::TileRows& keys = tiles[now];
       walk.enter(keys_of(keys), values_of(keys), keys_of(tiles[now ^ 1]));
       for (int span = keys.from / kSpan * kSpan; span < keys.to; span += kSpan)
@@ -112,12 +112,12 @@ struct Body {
   /// Rows of the tile at key index `tile`; beyond its ends a real row stands in, whose products are
   /// hidden and whose weights are 0.
   static void locate(const dense::Params& p, const dense::Item& item, std::int64_t tile,
-                     dense::TileRows& rows) {
+                     char* scratch, int turn, dense::TileRows& rows) {
     if (tile >= item.kv_end) {
       rows.from = rows.to = 0;
       return;
     }
-    Io::template locate<kTile>(p, item, tile, rows);
+    Io::find(p, item, tile, scratch, turn, rows);
     for (int i = 0; i < rows.from; ++i) {
       rows.k[i] = rows.k[rows.from];
       rows.v[i] = rows.v[rows.from];

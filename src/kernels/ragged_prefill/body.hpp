@@ -57,11 +57,12 @@ struct Body {
 
     dense::TileRows rows[2];
     std::int64_t tile = item.kv_begin / kTile * kTile;
-    if (tile < item.kv_end) Io::template locate<kTile>(p, item, tile, rows[0]);
+    char* const base = static_cast<char*>(scratch);
+    if (tile < item.kv_end) Io::find(p, item, tile, base, 0, rows[0]);
     for (int now = 0; tile < item.kv_end; tile += kTile, now ^= 1) {
       dense::TileRows& next = rows[now ^ 1];
       if (tile + kTile < item.kv_end)
-        Io::template locate<kTile>(p, item, tile + kTile, next);
+        Io::find(p, item, tile + kTile, base, now ^ 1, next);
       else
         next.from = next.to = 0;
       // With few strips to spread them over, requests for the next tile would come in bursts, of

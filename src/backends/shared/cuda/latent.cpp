@@ -13,6 +13,7 @@
 #include <attune/validate.hpp>
 
 #include "attention/lse.hpp"
+#include "attention/packed_latent.hpp"
 #include "backends/shared/alignment.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/latent_checks.hpp"
@@ -32,6 +33,8 @@ namespace mla = kernels::mla_decode;
 namespace append = kernels::append_kv::sm80;
 using device::cuda::native;
 using device::cuda::status_of;
+
+bool packed(const BackendContext& context) { return context.kv_layout == KvLayout::mla_latent_fp8; }
 
 struct Setup {
   std::function<Status(const mla::Grid&, const mla::Params&, cudaStream_t)> launch;
@@ -202,16 +205,17 @@ Status LatentBackend::append_kv(const LayerCall& call, Stream stream) {
                              .token_stride = call.k_cache.stride[1],
                              .head_dim = spec.head_dim_qk,
                              .scale = call.k_scale};
-  return append::launch({.k = latents,
-                         .v = {},  // no columns: values are a slice of the keys
-                         .in_dtype = call.k.dtype,
-                         .cache_dtype = spec.kv_dtype,
-                         .page_size = context_.page_size,
-                         .num_heads = 1,
-                         .num_tokens = static_cast<std::int64_t>(call.slot_mapping.size()),
-                         .num_slots = call.k_cache.shape[0] * context_.page_size,
-                         .slot_mapping = call.slot_mapping.data()},
-                        native(stream));
+  const append::Params params{.k = latents,
+                              .v = {},  // no columns: values are a slice of the keys
+                              .in_dtype = call.k.dtype,
+                              .cache_dtype = spec.kv_dtype,
+                              .page_size = context_.page_size,
+                              .num_heads = 1,
+                              .num_tokens = static_cast<std::int64_t>(call.slot_mapping.size()),
+                              .num_slots = call.k_cache.shape[0] * context_.page_size,
+                              .slot_mapping = call.slot_mapping.data()};
+  return packed(context_) ? append::launch_packed(params, native(stream))
+                          : append::launch(params, native(stream));
 }
 
 Status LatentBackend::run(const Plan& plan, const LayerCall& call, Stream stream) {
@@ -237,9 +241,10 @@ Status LatentBackend::run(const Plan& plan, const LayerCall& call, Stream stream
   p.q_head_stride = call.q.stride[1];
   p.k = keyless ? call.q.data : call.k_cache.data;
   p.num_pages = keyless ? 1 : call.k_cache.shape[0];
-  p.k_page_stride =
-      keyless ? std::int64_t{context_.page_size} * spec.head_dim_qk : call.k_cache.stride[0];
-  p.k_token_stride = keyless ? spec.head_dim_qk : call.k_cache.stride[1];
+  const std::int64_t token =
+      packed(context_) ? attention::packed_latent::kTokenBytes : spec.head_dim_qk;
+  p.k_page_stride = keyless ? context_.page_size * token : call.k_cache.stride[0];
+  p.k_token_stride = keyless ? token : call.k_cache.stride[1];
   p.o = call.o.data;
   p.o_token_stride = call.o.stride[0];
   p.o_head_stride = call.o.stride[1];
@@ -303,7 +308,8 @@ plan::LatentRules rules_of(const AttentionSpec& spec, int rows, int tile, int wo
 /// Hopper's kernel, for the context's pages.
 Result<Setup> hopper_setup(const BackendContext& context, const device::cuda::CardFacts& card) {
   const mla::sm90::Instance instance =
-      mla::sm90::instance_of(context.spec.q_dtype, context.page_size);
+      packed(context) ? mla::sm90::packed_instance()
+                      : mla::sm90::instance_of(context.spec.q_dtype, context.page_size);
   if (Status s = mla::sm90::prepare(instance); !s.ok()) return s;
   const auto encoder = kernels::tensor_map::encoder();
   if (!encoder.ok()) return encoder.status();
@@ -341,7 +347,8 @@ Result<std::unique_ptr<Backend>> make_hopper_latent(const BackendContext& contex
   if (Status s = check_latent_context(
           context, {.backend = descriptor.name,
                     .page_size = mla::sm90::kKeys,
-                    .otherwise = ": name flashinfer, which reads any, or make pages of that size"});
+                    .otherwise = ": name flashinfer, which reads any, or make pages of that size",
+                    .packed = true});
       !s.ok())
     return s;
   const auto card = enter_card(context);

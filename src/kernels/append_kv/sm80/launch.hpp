@@ -39,4 +39,8 @@ struct Params {
 /// Types: fp32, bf16, fp16 in; those and fp8 in the cache.
 [[nodiscard]] Status launch(const Params& params, cudaStream_t stream);
 
+/// 576-wide rows into the fp8 latent cache, 656 bytes a token (attention/packed_latent.hpp): `k`
+/// alone, the strides of its cache in bytes.
+[[nodiscard]] Status launch_packed(const Params& params, cudaStream_t stream);
+
 }  // namespace attune::kernels::append_kv::sm80

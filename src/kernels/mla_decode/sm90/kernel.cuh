@@ -14,6 +14,7 @@
 // the halves and of the seesaw.
 #pragma once
 
+#include "kernels/mla_decode/sm90/packed_keys.cuh"
 #include "kernels/mla_decode/sm90/producer.cuh"
 #include "kernels/ptx/launch.cuh"
 
@@ -175,13 +176,13 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
 
     const auto clear_behind_last_key = [&](int tile, int stage) {
       const int valid = item.kv_len - tile * kKeys;
-      if (Keys::kByEngine && valid < kKeys)
+      if (!Keys::kClearsBehind && valid < kKeys)
         clear_values(shared.k[stage] + w * kHalfPanels, valid, w);
     };
     const auto piece_wait = [&](int stage, int piece, std::uint32_t parity) {
       ptx::mbarrier_wait(shared.k_full[stage][piece], parity);
       // What threads have copied is still to be shown to the products.
-      if constexpr (!Keys::kByEngine) ptx::fence_proxy_async();
+      if constexpr (!Keys::kFences) ptx::fence_proxy_async();
     };
     const auto start_scores = [&](Scores& s) {
       piece_wait(w, kRopePiece, own_parity);
@@ -303,22 +304,22 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::mbarrier_init(shared.drawn, 1);
     for (int stage = 0; stage < kStages; ++stage) {
       for (int piece = 0; piece < kPieces; ++piece) {
-        ptx::mbarrier_init(shared.k_full[stage][piece], Keys::kArrivals);
+        ptx::mbarrier_init(shared.k_full[stage][piece], Keys::arrivals(piece));
         ptx::mbarrier_init(shared.k_empty[stage][piece], kConsumerWarps / 2);
       }
     }
     ptx::mbarrier_init_fence();
     ptx::tma_prefetch(q_map);
-    if (Keys::kByEngine) ptx::tma_prefetch(k_map);
+    if (Keys::kMapped) ptx::tma_prefetch(k_map);
   }
   __syncthreads();
   ptx::dependency_release();
 
   if (warpgroup == 2) {
-    ptx::registers_give<kProducerRegisters>();
+    ptx::registers_give<Keys::Registers::kProducer>();
     if (threadIdx.x < kConsumers + Keys::kThreads) produce<Keys>(shared, params, q_map, k_map);
   } else {
-    ptx::registers_take<kConsumerRegisters>();
+    ptx::registers_take<Keys::Registers::kConsumer>();
     consume<Keys>(shared, params, warpgroup);
   }
 }

@@ -24,9 +24,23 @@ template <class Element>
 Instance make(DType dtype, int page_size) {
   const bool by_pages = page_size == kKeys;
   return {.dtype = dtype,
-          .by_pages = by_pages,
+          .source = by_pages ? KeySource::pages : KeySource::tokens,
           .kernel = by_pages ? ptx::kernel_handle(&mla_decode<Element, PageKeys>)
                              : ptx::kernel_handle(&mla_decode<Element, TokenKeys>)};
+}
+
+/// What the copy engine brings of the cache: whole rows, or the rope columns of packed ones.
+tensor_map::Tensor key_tensor(const Instance& instance, const Params& params) {
+  constexpr int kBytes = 2;
+  const bool packed = instance.source == KeySource::packed;
+  const std::int64_t unit = packed ? kBytes : 1;
+  return {.name = "the latent cache",
+          .dtype = instance.dtype,
+          .base = static_cast<const char*>(params.k) + (packed ? packed::kRopeAt : 0),
+          .rank = 3,
+          .dims = {packed ? packed::kRope : kDimQk, kKeys, params.num_pages},
+          .strides = {params.k_token_stride / unit, params.k_page_stride / unit},
+          .box = {64, kKeys, 1}};
 }
 
 }  // namespace
@@ -34,6 +48,12 @@ Instance make(DType dtype, int page_size) {
 Instance instance_of(DType dtype, int page_size) {
   return dtype == DType::f16 ? make<__half>(dtype, page_size)
                              : make<__nv_bfloat16>(dtype, page_size);
+}
+
+Instance packed_instance() {
+  return {.dtype = DType::bf16,
+          .source = KeySource::packed,
+          .kernel = ptx::kernel_handle(&mla_decode<__nv_bfloat16, PackedKeys>)};
 }
 
 Status prepare(const Instance& instance) {
@@ -58,15 +78,8 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, Grid grid,
                                      .box = {64, params.heads_per_block, params.tokens_per_block}});
       !s.ok())
     return s;
-  if (instance.by_pages) {
-    const Status s = tensor_map::encode(encoder, k_map,
-                                        {.name = "the latent cache",
-                                         .dtype = instance.dtype,
-                                         .base = params.k,
-                                         .rank = 3,
-                                         .dims = {kDimQk, kKeys, params.num_pages},
-                                         .strides = {params.k_token_stride, params.k_page_stride},
-                                         .box = {64, kKeys, 1}});
+  if (instance.source != KeySource::tokens) {
+    const Status s = tensor_map::encode(encoder, k_map, key_tensor(instance, params));
     if (!s.ok()) return s;
   }
   Params copy = params;

@@ -14,15 +14,24 @@
 
 namespace attune::kernels::mla_decode::sm90 {
 
+/// How keys lie and are brought.
+enum class KeySource : std::uint8_t {
+  pages,   ///< a page is a tile
+  tokens,  ///< gathered one by one
+  packed,  ///< a page is a tile of 656-byte tokens
+};
+
 /// One compiled kernel.
 struct Instance {
   DType dtype = DType::bf16;
-  bool by_pages = true;  ///< a page is a tile; else keys are gathered one by one
+  KeySource source = KeySource::pages;
   const void* kernel = nullptr;
 };
 
 /// Of bf16 or fp16, for pages of this many tokens.
 [[nodiscard]] Instance instance_of(DType dtype, int page_size);
+/// Of bf16 queries over the fp8 latent cache in pages of 64 tokens.
+[[nodiscard]] Instance packed_instance();
 
 /// Once per instance and device: raises the shared-memory limit.
 [[nodiscard]] Status prepare(const Instance& instance);

@@ -1,5 +1,6 @@
 // The third warpgroup of the Hopper latent kernel: queries and key tiles into shared memory, keys
-// either a page at a time by the copy engine, or token by token from pages of any size.
+// either a page at a time by the copy engine, or token by token from pages of any size, or widened
+// from packed pages (packed_keys.cuh).
 #pragma once
 
 #include "kernels/mla_decode/sm90/collective.cuh"
@@ -8,31 +9,41 @@
 
 namespace attune::kernels::mla_decode::sm90 {
 
+// A source of keys says whether the copy engine's map of the cache is used (kMapped), whether
+// values behind the last key are zero already (kClearsBehind), whether the products may read what
+// has arrived without a fence (kFences), how many threads load, and arrivals(piece) at a full
+// barrier. load() takes the piece's number in the order of a tile's four latent pieces.
+
 /// Pages of one tile: a thread asks for panels, the copy engine brings them.
 template <class Element>
 class PageKeys {
  public:
-  static constexpr bool kByEngine = true;
+  using Registers = FewProducerRegisters;
+  static constexpr bool kMapped = true;
+  static constexpr bool kClearsBehind = false;
+  static constexpr bool kFences = true;
   static constexpr int kThreads = 1;
   /// A piece is complete when the thread has announced it and its bytes have come.
-  static constexpr int kArrivals = 1;
+  static __device__ constexpr int arrivals(int) { return 1; }
 
   __device__ PageKeys(const Params& params, const CUtensorMap& map)
       : params_(params),
         map_(map),
         hint_(params.lanes == 1 ? ptx::CacheHint::evict_first : ptx::CacheHint::evict_normal) {}
 
-  __device__ __forceinline__ void begin(const attention::LatentItem& item) {
+  __device__ __forceinline__ void begin(const attention::LatentItem& item, int) {
     page_ = item.first_page;
   }
 
   /// What the next tile needs, asked for long before.
-  __device__ __forceinline__ void look_ahead(const attention::LatentItem& item, int tile) {
+  __device__ __forceinline__ void look_ahead(const attention::LatentItem& item, int tile,
+                                             const attention::LatentItem*) {
     next_page_ = tile + 1 < item.tile_end ? params_.kv_indices[item.entry_begin + tile + 1] : 0;
   }
 
   template <int Panels>
-  __device__ __forceinline__ void load(Element (*panels)[kPanel], int first, ptx::Mbarrier& full) {
+  __device__ __forceinline__ void load(Element (*panels)[kPanel], int first, int,
+                                       ptx::Mbarrier& full) {
     ptx::mbarrier_arrive_expect(full, Panels * kPanel * sizeof(Element));
 #pragma unroll
     for (int panel = first; panel < first + Panels; ++panel)
@@ -54,18 +65,22 @@ class PageKeys {
 template <class Element>
 class TokenKeys {
  public:
-  static constexpr bool kByEngine = false;
+  using Registers = FewProducerRegisters;
+  static constexpr bool kMapped = false;
+  static constexpr bool kClearsBehind = true;
+  static constexpr bool kFences = false;
   static constexpr int kThreads = 128;
-  static constexpr int kArrivals = 128;
+  static __device__ constexpr int arrivals(int) { return kThreads; }
 
   __device__ TokenKeys(const Params& params, const CUtensorMap&) : params_(params) {}
 
-  __device__ __forceinline__ void begin(const attention::LatentItem& item) {
-    look_ahead(item, item.tile_begin - 1);
+  __device__ __forceinline__ void begin(const attention::LatentItem& item, int) {
+    look_ahead(item, item.tile_begin - 1, nullptr);
     advance();
   }
 
-  __device__ __forceinline__ void look_ahead(const attention::LatentItem& item, int tile) {
+  __device__ __forceinline__ void look_ahead(const attention::LatentItem& item, int tile,
+                                             const attention::LatentItem*) {
 #pragma unroll
     for (int i = 0; i < kOfThread; ++i) {
       const int key = (tile + 1) * kKeys + my_row() + kRowsAtOnce * i;
@@ -77,7 +92,8 @@ class TokenKeys {
   }
 
   template <int Panels>
-  __device__ __forceinline__ void load(Element (*panels)[kPanel], int first, ptx::Mbarrier& full) {
+  __device__ __forceinline__ void load(Element (*panels)[kPanel], int first, int,
+                                       ptx::Mbarrier& full) {
     const int chunk = static_cast<int>(threadIdx.x % 8);
     const int row = my_row();
     Element* const to = panels[first] + row * 64 + (chunk ^ row % 8) * 8;
@@ -148,11 +164,12 @@ __device__ void produce(Shared<Element>& shared, const Params& params, const CUt
                     block % params.head_blocks * params.heads_per_block,
                     item.q_token + block / params.head_blocks * params.tokens_per_block);
     };
-    keys.begin(item);
+    const attention::LatentItem* const next = i + 1 < share.end ? params.items + i + 1 : nullptr;
+    if (item.tile_begin < item.tile_end) keys.begin(item, static_cast<int>(tiles % kStages));
     for (int tile = item.tile_begin; tile < item.tile_end; ++tile, ++tiles) {
       const int stage = static_cast<int>(tiles % kStages);
       const std::uint32_t parity = tiles / kStages % 2 ^ 1;
-      keys.look_ahead(item, tile);
+      keys.look_ahead(item, tile, next);
       if (tile == item.tile_begin && asks_queries) {
         ptx::mbarrier_wait(shared.q_empty, queries % 2 ^ 1);
         ptx::mbarrier_arrive_expect(shared.q_full, kLatentPanels * query_bytes);
@@ -160,7 +177,7 @@ __device__ void produce(Shared<Element>& shared, const Params& params, const CUt
           load_query(shared.q[panel], panel, shared.q_full);
       }
       ptx::mbarrier_wait(shared.k_empty[stage][kRopePiece], parity);
-      keys.template load<1>(shared.k[stage], kRopePanel, shared.k_full[stage][kRopePiece]);
+      keys.template load<1>(shared.k[stage], kRopePanel, 0, shared.k_full[stage][kRopePiece]);
 #pragma unroll
       for (int turn = 0; turn < 2; ++turn) {
         const int half = stage ^ turn;
@@ -168,7 +185,7 @@ __device__ void produce(Shared<Element>& shared, const Params& params, const CUt
         for (int pair = 0; pair < 2; ++pair) {
           const int piece = 1 + 2 * half + pair;
           ptx::mbarrier_wait(shared.k_empty[stage][piece], parity);
-          keys.template load<2>(shared.k[stage], kHalfPanels * half + 2 * pair,
+          keys.template load<2>(shared.k[stage], kHalfPanels * half + 2 * pair, 2 * turn + pair,
                                 shared.k_full[stage][piece]);
         }
       }
