@@ -35,6 +35,20 @@ inline constexpr BackendDescriptor kDescriptor{
           .variants = {Variant::mla},
           .phases = {Phase::prefill, Phase::decode},
           .q_dtypes = {DType::f32, DType::bf16, DType::f16},
+          .kv_dtypes = {DType::fp8_e4m3},
+          .head_dims = {{576, 512}},
+          .preferred_page_size = 16,
+          .kv_layouts = {KvLayout::mla_latent_fp8},
+          .features = Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::sinks |
+                      Feature::alibi | Feature::custom_mask | Feature::xai_temperature |
+                      Feature::attention_chunk | Feature::kv_scales | Feature::mixed_batch |
+                      Feature::target_verify | Feature::draft_extend | Feature::tree_verify |
+                      Feature::batch_invariant | Feature::deterministic},
+         {.device = DeviceKind::cpu,
+          .status = BackendStatus::stable,
+          .variants = {Variant::mla},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {DType::f32, DType::bf16, DType::f16},
           .kv_dtypes = {DType::f32, DType::bf16, DType::f16, DType::fp8_e4m3, DType::fp8_e5m2,
                         DType::i8},
           .preferred_page_size = 16,
@@ -58,8 +72,7 @@ inline constexpr BackendDescriptor kDescriptor{
 
 Result<std::unique_ptr<Backend>> make(const BackendContext& context);
 
-/// Makes it on a CPU. It also reads the layout mla_latent_fp8, which no row promises, as the oracle
-/// of accelerators that do.
+/// Makes it on a CPU.
 inline constexpr BackendFactory kMake = &make;
 
 }  // namespace attune::backends::reference
