@@ -43,6 +43,13 @@ __device__ __forceinline__ void tma_load(void* to, const CUtensorMap& map, Mbarr
       : "memory");
 }
 
+/// Asks the second-level cache for memory that is read soon; multiples of 16 bytes.
+__device__ __forceinline__ void bulk_prefetch(const void* from, std::int64_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from),
+               "r"(static_cast<std::uint32_t>(bytes))
+               : "memory");
+}
+
 /// A box from shared memory; what lies beyond the tensor is not written. The thread that asks also
 /// commits, and waits until the bytes have been read before anybody overwrites them.
 __device__ __forceinline__ void tma_store(const CUtensorMap& map, const void* from, std::int32_t c0,

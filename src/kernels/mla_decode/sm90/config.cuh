@@ -20,17 +20,18 @@ inline constexpr int kStages = 2;
 
 inline constexpr int kConsumers =
     256;  ///< two warpgroups, each with one half of the output columns
-inline constexpr int kThreads = kConsumers + 128;
-// What the launch allots is threads times the cap at entry; asking for more than that hangs.
-inline constexpr int kRegistersAtEntry = 65536 / kThreads / 8 * 8;
-template <int Consumer, int Producer>
-struct RegisterShare {
-  static constexpr int kConsumer = Consumer;
-  static constexpr int kProducer = Producer;
-  static_assert(2 * Consumer + Producer <= 3 * kRegistersAtEntry);
+
+/// Producer threads, and what they and the consumers hold in registers. What the launch allots is
+/// threads times the cap at entry; asking for more than that hangs.
+template <int Producers, int OfConsumer, int OfProducer>
+struct Roles {
+  static constexpr int kProducers = Producers;
+  static constexpr int kThreads = kConsumers + Producers;
+  static constexpr int kOfConsumer = OfConsumer;
+  static constexpr int kOfProducer = OfProducer;
+  static_assert(kConsumers * OfConsumer + Producers * OfProducer <=
+                kThreads * (65536 / kThreads / 8 * 8));
 };
-using FewProducerRegisters = RegisterShare<224, 56>;
-using ManyProducerRegisters = RegisterShare<208, 88>;  ///< pieces of keys wait in registers
 
 /// Pieces in which a key tile arrives and is given back, each with its own barriers, so that
 /// products start on the first: the rope panel, then pairs of panels.

@@ -287,7 +287,7 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
 }
 
 template <class Element, template <class> class KeysOf>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(KeysOf<Element>::Roles::kThreads, 1)
     mla_decode(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
                const __grid_constant__ Params params) {
   using Keys = KeysOf<Element>;
@@ -315,11 +315,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   ptx::dependency_release();
 
-  if (warpgroup == 2) {
-    ptx::registers_give<Keys::Registers::kProducer>();
+  if (warpgroup >= 2) {
+    ptx::registers_give<Keys::Roles::kOfProducer>();
     if (threadIdx.x < kConsumers + Keys::kThreads) produce<Keys>(shared, params, q_map, k_map);
   } else {
-    ptx::registers_take<Keys::Registers::kConsumer>();
+    ptx::registers_take<Keys::Roles::kOfConsumer>();
     consume<Keys>(shared, params, warpgroup);
   }
 }

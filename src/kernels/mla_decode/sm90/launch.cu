@@ -20,13 +20,12 @@ Status failed(cudaError_t error, const Instance& instance) {
                                         ")"};
 }
 
-template <class Element>
-Instance make(DType dtype, int page_size) {
-  const bool by_pages = page_size == kKeys;
+template <class Element, template <class> class Keys>
+Instance make(DType dtype, KeySource source) {
   return {.dtype = dtype,
-          .source = by_pages ? KeySource::pages : KeySource::tokens,
-          .kernel = by_pages ? ptx::kernel_handle(&mla_decode<Element, PageKeys>)
-                             : ptx::kernel_handle(&mla_decode<Element, TokenKeys>)};
+          .source = source,
+          .threads = Keys<Element>::Roles::kThreads,
+          .kernel = ptx::kernel_handle(&mla_decode<Element, Keys>)};
 }
 
 /// What the copy engine brings of the cache: whole rows, or the rope columns of packed ones.
@@ -46,14 +45,16 @@ tensor_map::Tensor key_tensor(const Instance& instance, const Params& params) {
 }  // namespace
 
 Instance instance_of(DType dtype, int page_size) {
-  return dtype == DType::f16 ? make<__half>(dtype, page_size)
-                             : make<__nv_bfloat16>(dtype, page_size);
+  const bool f16 = dtype == DType::f16;
+  if (page_size != kKeys)
+    return f16 ? make<__half, TokenKeys>(dtype, KeySource::tokens)
+               : make<__nv_bfloat16, TokenKeys>(dtype, KeySource::tokens);
+  return f16 ? make<__half, PageKeys>(dtype, KeySource::pages)
+             : make<__nv_bfloat16, PageKeys>(dtype, KeySource::pages);
 }
 
 Instance packed_instance() {
-  return {.dtype = DType::bf16,
-          .source = KeySource::packed,
-          .kernel = ptx::kernel_handle(&mla_decode<__nv_bfloat16, PackedKeys>)};
+  return make<__nv_bfloat16, PackedKeys>(DType::bf16, KeySource::packed);
 }
 
 Status prepare(const Instance& instance) {
@@ -86,7 +87,7 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, Grid grid,
   void* arguments[] = {&q_map, &k_map, &copy};
   cudaError_t error = sm80::start({.kernel = instance.kernel,
                                    .blocks = grid.blocks,
-                                   .threads = kThreads,
+                                   .threads = instance.threads,
                                    .shared_bytes = kSharedBytes},
                                   arguments, true, stream);
   if (error == cudaSuccess)

@@ -25,6 +25,7 @@ enum class KeySource : std::uint8_t {
 struct Instance {
   DType dtype = DType::bf16;
   KeySource source = KeySource::pages;
+  int threads = 0;
   const void* kernel = nullptr;
 };
 

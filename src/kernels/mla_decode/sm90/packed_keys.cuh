@@ -1,6 +1,7 @@
-// Keys from the fp8 latent cache, 656 bytes a token: the copy engine brings the rope panel, and the
-// producer's four warps widen the latents from registers to where the copy engine would have put
-// them. A piece, two panels, is a block of 128 latents under one scale.
+// Keys from the fp8 latent cache, 656 bytes a token: the copy engine brings the rope panel, and
+// eight warps, two on each scheduler so that one converts while the other waits, widen the latents
+// from registers to where the copy engine would have put them. A piece, two panels, is a block of
+// 128 latents under one scale.
 //
 // Two pieces wait in registers for their room, so that a stage's refill is a matter of conversions
 // and not of the memory's latency.
@@ -17,26 +18,29 @@ namespace packed = attention::packed_latent;
 template <class Element>
 class PackedKeys {
  public:
-  using Registers = ManyProducerRegisters;
+  using Roles = sm90::Roles<256, 208, 48>;
   static constexpr bool kMapped = true;
   static constexpr bool kClearsBehind = true;
-  static constexpr bool kFences = true;
-  static constexpr int kThreads = 128;
-  static __device__ constexpr int arrivals(int piece) { return piece == kRopePiece ? 1 : kThreads / 32; }
+  // A writer's fence would wait for its loads under way.
+  static constexpr bool kFences = false;
+  static constexpr int kThreads = Roles::kProducers;
+  static __device__ constexpr int arrivals(int piece) {
+    return piece == kRopePiece ? 1 : kThreads / 32;
+  }
 
   __device__ PackedKeys(const Params& params, const CUtensorMap& map)
       : params_(params),
         map_(map),
         hint_(params.lanes == 1 ? ptx::CacheHint::evict_first : ptx::CacheHint::evict_normal) {}
 
-  /// Waits for what was asked for at the end of the item before, or asks.
+  /// Takes what was asked for at the end of the item before, or asks.
   __device__ __forceinline__ void begin(const attention::LatentItem& item, int stage) {
     valid_ = item.kv_len - item.tile_begin * kKeys;
     own_half_ = stage;
     if (page_ == item.first_page) return;
     page_ = item.first_page;
     fetch_scales(page_);
-    advance_scales();
+    scale_ = next_scale_;
     fetch(0, page_, 2 * stage);
     fetch(1, page_, 2 * stage + 1);
   }
@@ -54,39 +58,46 @@ class PackedKeys {
   __device__ __forceinline__ void load(Element (*panels)[kPanel], int first, int order,
                                        ptx::Mbarrier& full) {
     if constexpr (Panels == 1) {
-      if (threadIdx.x % kThreads == 0) {
+      if (threadIdx.x == kConsumers) {
         ptx::mbarrier_arrive_expect(full, kPanel * sizeof(Element));
         ptx::tma_load(panels[kRopePanel], map_, full, hint_, 0, 0, page_);
       }
       __syncwarp();
-    } else {
-      const int block = first / 2;
-      widen(order % 2, block, panels[first + chunk() / 4]);
-      ptx::fence_proxy_async();
-      __syncwarp();
-      if (lane() == 0) ptx::mbarrier_arrive(full);
-      // The piece after next: this tile's other half, then the next tile's own half, which are the
-      // same columns.
-      const int page = order < 2 ? page_ : next_page_;
-      if (order == 0 && next_page_ >= 0) fetch_scales(next_page_);
-      if (page >= 0) fetch(order % 2, page, 2 * (own_half_ ^ 1) + order % 2);
+      return;
     }
+    widen(order % 2, first / 2, panels[first + chunk() / 4]);
+    __syncwarp();
+    if (lane() == 0) ptx::mbarrier_arrive(full);
+    // The piece after next: this tile's other half, then the next tile's own half, which are the
+    // same columns.
+    const int page = order < 2 ? page_ : next_page_;
+    if (page >= 0) fetch(order % 2, page, 2 * (own_half_ ^ 1) + order % 2);
+    if (order > 0 || next_page_ < 0) return;
+    fetch_scales(next_page_);
+    if (threadIdx.x == kConsumers)
+      ptx::bulk_prefetch(row_at(next_page_, 0),
+                         (kKeys - 1) * params_.k_token_stride + packed::kTokenBytes);
+    __syncwarp();
   }
 
   __device__ __forceinline__ void advance() {
     page_ = next_page_;
+    scale_ = next_scale_;
     valid_ -= kKeys;
     own_half_ ^= 1;
-    advance_scales();
   }
 
  private:
-  // A warp has rows 4 (warp) + {0 … 3} + 16 i, each thread a 16-byte chunk of one of the four.
+  // A warp has rows 4 (warp) + {0 … 3} + 32 i, each thread a 16-byte chunk of one of the four.
   // Eight neighbouring threads hold half of two rows, so that their stores meet all banks.
-  static constexpr int kOfThread = kKeys / 16;
+  static constexpr int kRowsAtOnce = kThreads / 8;
+  static constexpr int kOfThread = kKeys / kRowsAtOnce;
+  static __device__ __forceinline__ int warp() {
+    return static_cast<int>(threadIdx.x - kConsumers) / 32;
+  }
   static __device__ __forceinline__ int chunk() { return lane() / 8 % 2 * 4 + lane() % 4; }
   static __device__ __forceinline__ int row_of_warp() { return lane() / 16 * 2 + lane() % 8 / 4; }
-  static __device__ __forceinline__ int first_row() { return 4 * warp_of_group() + row_of_warp(); }
+  static __device__ __forceinline__ int first_row() { return 4 * warp() + row_of_warp(); }
 
   __device__ __forceinline__ const std::uint8_t* row_at(int page, int row) const {
     return static_cast<const std::uint8_t*>(params_.k) + page * params_.k_page_stride +
@@ -99,29 +110,27 @@ class PackedKeys {
 #pragma unroll
     for (int i = 0; i < kOfThread; ++i)
       pieces_[slot][i] =
-          __ldcg(reinterpret_cast<const uint4*>(from + 16 * i * params_.k_token_stride));
+          __ldcg(reinterpret_cast<const uint4*>(from + kRowsAtOnce * i * params_.k_token_stride));
   }
 
-  /// Of the warp's 16 rows four scales each: lane l holds two of row l / 2.
+  /// Of the warp's eight rows four scales each: lane l holds one of row l / 4.
   __device__ __forceinline__ void fetch_scales(int page) {
-    const int row = lane() / 2;
-    next_scales_ =
-        __ldcg(reinterpret_cast<const float2*>(
-                   row_at(page, 4 * warp_of_group() + row % 4 + row / 4 * 16) + packed::kScalesAt) +
-               lane() % 2);
+    const int row = lane() / 4;
+    const std::uint8_t* const from =
+        row_at(page, 4 * warp() + row % 4 + row / 4 * kRowsAtOnce) + packed::kScalesAt;
+    next_scale_ = __ldcg(reinterpret_cast<const float*>(from) + lane() % 4);
   }
-  __device__ __forceinline__ void advance_scales() { scales_ = next_scales_; }
 
   __device__ __forceinline__ void widen(int slot, int block, Element* panel) {
+    static_assert(kOfThread * 4 == 8, "a scale a lane");
     const int row = first_row();
     const int at = 2 * (chunk() % 4) ^ row % 8;
     Element* const to = panel + row * 64;
-    const float mine = block % 2 == 0 ? scales_.x : scales_.y;
 #pragma unroll
     for (int i = 0; i < kOfThread; ++i) {
-      float scale = __shfl_sync(kAllLanes, mine, 2 * (4 * i + row_of_warp()) + block / 2);
+      float scale = __shfl_sync(kAllLanes, scale_, 4 * (4 * i + row_of_warp()) + block);
       uint4 bytes = pieces_[slot][i];
-      if (row + 16 * i >= valid_) {
+      if (row + kRowsAtOnce * i >= valid_) {
         bytes = make_uint4(0, 0, 0, 0);
         scale = 0.0f;
       }
@@ -131,8 +140,8 @@ class PackedKeys {
       ptx::widen_e4m3<Element>(bytes.y, scale, low.z, low.w);
       ptx::widen_e4m3<Element>(bytes.z, scale, high.x, high.y);
       ptx::widen_e4m3<Element>(bytes.w, scale, high.z, high.w);
-      *reinterpret_cast<uint4*>(to + 16 * i * 64 + at * 8) = low;
-      *reinterpret_cast<uint4*>(to + 16 * i * 64 + (at ^ 1) * 8) = high;
+      *reinterpret_cast<uint4*>(to + kRowsAtOnce * i * 64 + at * 8) = low;
+      *reinterpret_cast<uint4*>(to + kRowsAtOnce * i * 64 + (at ^ 1) * 8) = high;
     }
   }
 
@@ -144,8 +153,8 @@ class PackedKeys {
   int valid_ = 0;     ///< keys of the tile and behind it
   int own_half_ = 0;  ///< which half of the tile's columns comes first
   uint4 pieces_[2][kOfThread];
-  float2 scales_;
-  float2 next_scales_;
+  float scale_;
+  float next_scale_;
 };
 
 }  // namespace attune::kernels::mla_decode::sm90

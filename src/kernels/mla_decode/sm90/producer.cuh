@@ -18,7 +18,7 @@ namespace attune::kernels::mla_decode::sm90 {
 template <class Element>
 class PageKeys {
  public:
-  using Registers = FewProducerRegisters;
+  using Roles = sm90::Roles<128, 224, 56>;
   static constexpr bool kMapped = true;
   static constexpr bool kClearsBehind = false;
   static constexpr bool kFences = true;
@@ -65,7 +65,7 @@ class PageKeys {
 template <class Element>
 class TokenKeys {
  public:
-  using Registers = FewProducerRegisters;
+  using Roles = sm90::Roles<128, 224, 56>;
   static constexpr bool kMapped = false;
   static constexpr bool kClearsBehind = true;
   static constexpr bool kFences = false;

@@ -61,6 +61,8 @@ inline void tma_load(void* to, const CUtensorMap& map, Mbarrier& done, CacheHint
   boxes::load<4>(to, map, done, {c0, c1, c2, c3});
 }
 
+inline void bulk_prefetch(const void*, std::int64_t) {}
+
 inline void tma_store(const CUtensorMap& map, const void* from, std::int32_t c0, std::int32_t c1,
                       std::int32_t c2) {
   const auto& m = emulated::TensorMap::of(map);
