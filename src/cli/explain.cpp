@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "cli/command.hpp"
 #include "cli/explain_memory.hpp"
@@ -13,6 +14,7 @@
 #include "model/attention_groups.hpp"
 #include "model/checkpoint.hpp"
 #include "model/config_parse.hpp"
+#include "model/draft_worker.hpp"
 
 namespace attune::cli {
 namespace {
@@ -27,6 +29,7 @@ struct ExplainOptions {
   int speculative_topk = 0;
   bool deterministic = false;
   bool no_prefix_cache = false;
+  std::optional<std::string> draft_worker;
 };
 
 Result<model::ModelConfig> read_config(const std::string& path) {
@@ -38,6 +41,15 @@ Result<model::ModelConfig> read_config(const std::string& path) {
       model::open_checkpoint(path);  // maps the file, reads its head
   if (!checkpoint.ok()) return checkpoint.status();
   return std::move(checkpoint->config);
+}
+
+/// The model that is asked about: the target, or its draft worker.
+Result<model::ModelConfig> subject_of(const ExplainOptions& o) {
+  Result<model::ModelConfig> target = read_config(o.common.model);
+  if (!target.ok() || !o.draft_worker) return target;
+  const Result<std::vector<model::DraftLayer>> layers = model::parse_draft_layers(*o.draft_worker);
+  if (!layers.ok()) return layers.status();
+  return model::draft_worker(*target, *layers);
 }
 
 Json refusals_json(const std::vector<Refusal>& refusals) {
@@ -116,7 +128,7 @@ void print_text(const model::ModelConfig& config, const DeviceInfo& device,
 }
 
 int run_explain(const ExplainOptions& o) {
-  const Result<model::ModelConfig> config = read_config(o.common.model);
+  const Result<model::ModelConfig> config = subject_of(o);
   if (!config.ok()) return report(config.status());
   const Result<DeviceInfo> device = device_of(o.common);
   if (!device.ok()) return report(device.status());
@@ -175,6 +187,9 @@ void add_explain(CLI::App& app, int& exit_code) {
                    "draft tokens kept a step: 0 = no speculation, 1 = a chain, more = a tree")
       ->check(CLI::Range(0, 64))
       ->capture_default_str();
+  command->add_option("--draft-worker", options->draft_worker,
+                      "answer for the model's draft worker, whose layers are listed in order: full "
+                      "or linear, e.g. full,linear");
   command->add_flag("--deterministic", options->deterministic, "ask for the same bits every run");
   command->add_flag("--no-prefix-cache", options->no_prefix_cache,
                     "prefixes are not reused across requests");

@@ -117,6 +117,22 @@ TEST(Explain, MemoryCountsCacheAndStates) {
   EXPECT_EQ(window["groups"][0]["bounded_tokens"], 4096);
 }
 
+TEST(Explain, ADraftWorkerHasTheLayersThatWereNamed) {
+  const auto worker = [](const char* layers) {
+    return run({"explain", "--model", config("qwen3-next-80b-a3b"), "--device", "cuda:sm90",
+                "--draft-worker", layers, "--memory", "--json"});
+  };
+  const json softmax = json::parse(worker("full").out);
+  ASSERT_EQ(softmax["groups"].size(), 2U);  // one group, two phases
+  EXPECT_EQ(softmax["groups"][0]["kind"], "full");
+  EXPECT_EQ(softmax["memory"]["groups"].size(), 1U) << "no states";
+  const json both = json::parse(worker("linear,full").out);
+  EXPECT_EQ(both["groups"][0]["kind"], "gdn");
+  EXPECT_EQ(both["memory"]["groups"][0]["state_bytes_per_request"],
+            32 * 128 * 128 * 4 + 3 * 8192 * 2);
+  for (const char* wrong : {"", "softmax"}) EXPECT_EQ(worker(wrong).code, kBadInput) << wrong;
+}
+
 TEST(Explain, EveryConfigOnEveryDeviceWord) {
   const std::filesystem::path folder =
       std::filesystem::path(ATTUNE_SOURCE_DIR) / "tests/data/configs";

@@ -29,8 +29,8 @@ inline constexpr BackendDescriptor kDescriptor{
           .phases = {Phase::prefill, Phase::decode},
           .q_dtypes = {DType::f32, DType::bf16},
           .kv_dtypes = {DType::f32},
-          .features = Feature::mixed_batch | Feature::cuda_graph | Feature::deterministic |
-                      Feature::batch_invariant},
+          .features = Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
+                      Feature::cuda_graph | Feature::deterministic | Feature::batch_invariant},
          {.device = DeviceKind::cuda,
           .sm = {{75, 121}},
           .variants = {Variant::kda},

@@ -75,7 +75,8 @@ class LinearBackend final : public Backend {
     if (lists.num_tokens != old.num_tokens || lists.spans.size() != old.spans.size() ||
         lists.short_spans.size() != old.short_spans.size() ||
         lists.chunks.size() != old.chunks.size() ||
-        lists.sequences.size() != old.sequences.size() || lists.most_tokens > old.most_tokens)
+        lists.sequences.size() != old.sequences.size() ||
+        lists.drafts.size() != old.drafts.size() || lists.most_tokens > old.most_tokens)
       return invalid_argument(join("refresh wants the plan's ", old.spans.size(), " requests, ",
                                    old.num_tokens, " tokens and ", old.chunks.size(),
                                    " chunks, found ", lists.spans.size(), ", ", lists.num_tokens,
@@ -93,14 +94,24 @@ class LinearBackend final : public Backend {
     if (Status s = validate_linear_call(spec, call, mine.lists.num_tokens, mine.lists.max_slot);
         !s.ok())
       return s;
-    if (setup_.recurs()) {
-      if (Status s = run_recurrence(mine, call, native(stream)); !s.ok()) return s;
-    } else if (Status s = sm90::launch_convolution(convolution_of(mine, call), native(stream));
-               !s.ok()) {
+    const cudaStream_t on = native(stream);
+    const bool convolves = spec.variant != Variant::lightning;
+    const sm90::ConvolutionParams known =
+        convolves ? convolution_of(mine, call) : sm90::ConvolutionParams{};
+    const sm90::ConvolutionParams drafts = of_drafts(mine, known);
+    if (Status s =
+            sm90::launch_fork_history(fork_launch(mine.lists, mine.parts, known, nullptr), on);
+        !s.ok())
       return s;
+    if (setup_.recurs()) {
+      if (Status s = run_recurrence(mine, call, on); !s.ok()) return s;
+    } else {
+      for (const sm90::ConvolutionParams& part : {known, drafts})
+        if (Status s = sm90::launch_convolution(part, on); !s.ok()) return s;
     }
-    if (spec.conv_kernel < 2) return {};
-    return sm90::launch_advance(convolution_of(mine, call), native(stream));
+    for (const sm90::ConvolutionParams& part : {known, drafts})
+      if (Status s = sm90::launch_advance(part, on); !s.ok()) return s;
+    return {};
   }
 
  private:
@@ -113,11 +124,32 @@ class LinearBackend final : public Backend {
 
   Status run_recurrence(const LinearPlan& plan, const LayerCall& call, cudaStream_t stream) const {
     const linear::Params p = recurrence_params(setup_.spec, call);
-    if (Status s = sm90::launch_recurrent(decode_params(plan.lists, plan.parts, p), stream);
-        !s.ok())
-      return s;
+    const sm90::DecodeParams known = decode_params(plan.lists, plan.parts, p);
+    if (Status s = sm90::launch_recurrent(known, stream); !s.ok()) return s;
+    if (!plan.lists.drafts.empty()) return run_drafts(plan, p, known, stream);
     const PromptLaunch prompts = prompt_launch(setup_, plan.lists, plan.parts, p);
     return sm90::launch_prompts(prompts.params, prompts.copy_rows, prompts.slice, stream);
+  }
+
+  /// Behind the known tokens, in the drafts' own slots.
+  static Status run_drafts(const LinearPlan& plan, const linear::Params& p,
+                           const sm90::DecodeParams& known, cudaStream_t stream) {
+    if (Status s = sm90::launch_fork_state(fork_launch(plan.lists, plan.parts, {}, &p), stream);
+        !s.ok())
+      return s;
+    sm90::DecodeParams drafts = known;
+    drafts.spans = plan.parts.drafts;
+    drafts.num_spans = static_cast<std::int32_t>(plan.lists.drafts.size());
+    return sm90::launch_recurrent(drafts, stream);
+  }
+
+  /// The same pass over the drafts; over nothing where there are none.
+  static sm90::ConvolutionParams of_drafts(const LinearPlan& plan,
+                                           const sm90::ConvolutionParams& known) {
+    sm90::ConvolutionParams drafts = known;
+    drafts.spans = plan.parts.drafts;
+    drafts.num_spans = static_cast<std::int32_t>(plan.lists.drafts.size());
+    return drafts;
   }
 
   [[nodiscard]] sm90::ConvolutionParams convolution_of(const LinearPlan& plan,

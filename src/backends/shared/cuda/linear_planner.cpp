@@ -30,7 +30,7 @@ bool aligned(const linear::Activations& a, std::int64_t columns, std::size_t ele
 }  // namespace
 
 LinearSizes sizes_of(const LinearSetup& setup, const BatchBounds& bounds) {
-  LinearSizes n{.spans = bounds.max_batch};
+  LinearSizes n{.spans = bounds.max_batch, .drafts = bounds.decode_only ? 0 : bounds.max_batch};
   if (!setup.has_chunks() || bounds.decode_only || bounds.max_qo_tokens < kRecurrentBelow) return n;
   n.prompt_tokens = bounds.max_qo_tokens;
   n.sequences = std::min(bounds.max_batch, bounds.max_qo_tokens / kRecurrentBelow);
@@ -67,6 +67,7 @@ LinearParts lay_out(const LinearSetup& setup, const LinearSizes& n, void* worksp
     parts.sequences = cut.take<sm90::Sequence>(n.sequences);
     parts.chunks = cut.take<sm90::Chunk>(n.chunks);
   }
+  parts.drafts = cut.take<sm90::Span>(n.drafts);
   parts.list_bytes = cut.bytes();
   if (setup.recurs() && n.sequences > 0) {
     const AttentionSpec& s = setup.spec;
@@ -92,23 +93,29 @@ LinearParts lay_out(const LinearSetup& setup, const LinearSizes& n, void* worksp
 
 Status make_lists(const LinearSetup& setup, const BatchView& batch, LinearLists& lists) {
   if (Status s = validate_linear_batch(setup.spec, batch); !s.ok()) return s;
-  if (batch.form == BatchForm::target_verify)
-    return unsupported("linear attention on cuda has no kernel that verifies draft tokens",
-                       {{std::string(name(setup.spec.variant)), "target_verify",
-                         "a batch without drafts", "target_verify"}});
+  const bool verify = batch.form == BatchForm::target_verify;
   lists = {};
   lists.num_tokens = batch.num_qo_tokens();
   std::vector<sm90::Span> prompts;
   for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
-    const sm90::Span span{.first_token = batch.qo_indptr[static_cast<std::size_t>(i)],
-                          .num_tokens = static_cast<std::int32_t>(batch.qo_len(i)),
-                          .slot = batch.state_indices[static_cast<std::size_t>(i)]};
+    const auto at = static_cast<std::size_t>(i);
+    const std::int32_t num_drafts = batch.draft_len.empty() ? 0 : batch.draft_len[at];
+    const sm90::Span span{.first_token = batch.qo_indptr[at],
+                          .num_tokens = static_cast<std::int32_t>(batch.qo_len(i)) - num_drafts,
+                          .slot = batch.state_indices[at]};
     lists.spans.push_back(span);
-    lists.most_tokens = std::max(lists.most_tokens, span.num_tokens);
+    lists.most_tokens = std::max({lists.most_tokens, span.num_tokens, num_drafts});
     lists.max_slot = std::max<std::int64_t>(lists.max_slot, span.slot);
+    if (verify) {
+      lists.drafts.push_back({.first_token = span.first_token + span.num_tokens,
+                              .num_tokens = num_drafts,
+                              .slot = batch.draft_states.empty() ? -1 : batch.draft_states[at]});
+      lists.max_slot = std::max<std::int64_t>(lists.max_slot, lists.drafts.back().slot);
+    }
     if (!setup.recurs()) continue;
     // Padding stays among the short ones, so that a captured launch may meet it again as a request.
-    const bool prompt = setup.has_chunks() && span.slot >= 0 && span.num_tokens >= kRecurrentBelow;
+    const bool prompt =
+        setup.has_chunks() && !verify && span.slot >= 0 && span.num_tokens >= kRecurrentBelow;
     (prompt ? prompts : lists.short_spans).push_back(span);
   }
   std::stable_sort(prompts.begin(), prompts.end(), [](const sm90::Span& a, const sm90::Span& b) {
@@ -143,6 +150,7 @@ void write_image(const LinearParts& parts, const LinearLists& lists, const void*
   put(parts.short_spans, lists.short_spans);
   put(parts.sequences, lists.sequences);
   put(parts.chunks, lists.chunks);
+  put(parts.drafts, lists.drafts);
 }
 
 PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
@@ -230,6 +238,21 @@ sm90::ConvolutionParams convolution_launch(const LinearLists& lists, const Linea
           .wide_advance = p.bf16 && p.kernel == 4 && p.channels % 8 == 0 && p.state_slot % 8 == 0 &&
                           reinterpret_cast<std::uintptr_t>(p.state) % 16 == 0 &&
                           aligned(p.input, p.channels, 2, 16)};
+}
+
+sm90::ForkParams fork_launch(const LinearLists& lists, const LinearParts& parts,
+                             const sm90::ConvolutionParams& convolution, const linear::Params* p) {
+  sm90::ForkParams d{.known = parts.spans,
+                     .drafts = parts.drafts,
+                     .num_spans = static_cast<std::int32_t>(lists.drafts.size()),
+                     .convolution = convolution};
+  if (p == nullptr) return d;
+  d.state = p->state;
+  d.state_slot = p->state_slot;
+  d.elements = std::int64_t{p->num_v_heads} * p->dv * p->dk;
+  d.wide_state = d.elements % 4 == 0 && d.state_slot % 4 == 0 &&
+                 reinterpret_cast<std::uintptr_t>(p->state) % 16 == 0;
+  return d;
 }
 
 }  // namespace attune::backends::shared::cuda

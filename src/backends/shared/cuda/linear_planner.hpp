@@ -2,7 +2,7 @@
 // they live in (layer backends). bf16 requests of kRecurrentBelow tokens or more go chunk by chunk,
 // the others token by token; what a request gets does not depend on its neighbours. fp32
 // activations ask for fp32 results, which products of bf16 operands do not give: they always go
-// token by token.
+// token by token. So does whatever verifies drafts, which gives it the bits of decoding.
 #pragma once
 
 #include <cstddef>
@@ -30,6 +30,7 @@ struct LinearSetup {
 /// Room that any batch within bounds fits in; monotone in every bound.
 struct LinearSizes {
   std::int64_t spans = 0;
+  std::int64_t drafts = 0;         ///< requests whose last tokens may be drafts
   std::int64_t prompt_tokens = 0;  ///< rows of workspace: all tokens of a batch that has prompts
   std::int64_t sequences = 0;
   std::int64_t chunks = 0;
@@ -40,6 +41,7 @@ struct LinearParts {
   // Written by the host, together.
   kernels::linear::sm90::Span* spans = nullptr;        ///< all requests
   kernels::linear::sm90::Span* short_spans = nullptr;  ///< those that go token by token
+  kernels::linear::sm90::Span* drafts = nullptr;       ///< behind each of `spans`
   kernels::linear::sm90::Sequence* sequences = nullptr;
   kernels::linear::sm90::Chunk* chunks = nullptr;
   std::size_t list_bytes = 0;
@@ -56,8 +58,9 @@ struct LinearParts {
 };
 
 struct LinearLists {
-  std::vector<kernels::linear::sm90::Span> spans;
+  std::vector<kernels::linear::sm90::Span> spans;  ///< without their drafts
   std::vector<kernels::linear::sm90::Span> short_spans;
+  std::vector<kernels::linear::sm90::Span> drafts;  ///< target_verify: one each, slot -1 = none
   std::vector<kernels::linear::sm90::Sequence> sequences;  ///< longest first
   std::vector<kernels::linear::sm90::Chunk> chunks;
   std::int64_t num_tokens = 0;
@@ -94,6 +97,10 @@ struct PromptLaunch {
 [[nodiscard]] kernels::linear::sm90::ConvolutionParams convolution_launch(
     const LinearLists& lists, const LinearParts& parts,
     const kernels::linear::ConvolutionParams& p);
+/// `p`: null for short_conv, which has no recurrent state.
+[[nodiscard]] kernels::linear::sm90::ForkParams fork_launch(
+    const LinearLists& lists, const LinearParts& parts,
+    const kernels::linear::sm90::ConvolutionParams& convolution, const kernels::linear::Params* p);
 
 /// Value columns of a block of scan: wide where narrow blocks would not find an SM each.
 [[nodiscard]] int slice_of(const LinearSetup& setup, std::int64_t num_sequences);

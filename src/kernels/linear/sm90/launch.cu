@@ -7,6 +7,7 @@
 
 #include "base/math.hpp"
 #include "kernels/linear/sm90/convolution.cuh"
+#include "kernels/linear/sm90/fork.cuh"
 #include "kernels/linear/sm90/instances.hpp"
 #include "kernels/linear/sm90/prepare.cuh"
 #include "kernels/linear/sm90/recurrent.cuh"
@@ -173,6 +174,21 @@ Status launch_advance(const ConvolutionParams& d, cudaStream_t stream) {
     start(&advance_kernel, d.channels);
   }
   return launched("advance");
+}
+
+Status launch_fork_history(const ForkParams& d, cudaStream_t stream) {
+  if (d.num_spans == 0 || d.convolution.kernel < 2) return {};
+  ptx::launch(&fork_history_kernel,
+              grid_of(d.num_spans, base::ceil_div(d.convolution.channels, kConvolutionThreads)),
+              dim3(kConvolutionThreads), 0, stream, d);
+  return launched("fork_history");
+}
+
+Status launch_fork_state(const ForkParams& d, cudaStream_t stream) {
+  if (d.num_spans == 0 || d.elements == 0) return {};
+  const auto pieces = static_cast<int>(base::ceil_div(d.elements, std::int64_t{kForkElements}));
+  ptx::launch(&fork_state_kernel, grid_of(d.num_spans, pieces), dim3(kForkThreads), 0, stream, d);
+  return launched("fork_state");
 }
 
 }  // namespace attune::kernels::linear::sm90

@@ -43,4 +43,9 @@ inline constexpr int kMaxValueDim = 2048;
 /// Moves the states past the spans, after everybody has read them.
 [[nodiscard]] Status launch_advance(const ConvolutionParams& d, cudaStream_t stream);
 
+/// The slots of drafts get the histories that the known tokens leave: before anything moves.
+[[nodiscard]] Status launch_fork_history(const ForkParams& d, cudaStream_t stream);
+/// The slots of drafts get the states as they are: once the known tokens have passed them.
+[[nodiscard]] Status launch_fork_state(const ForkParams& d, cudaStream_t stream);
+
 }  // namespace attune::kernels::linear::sm90

@@ -103,4 +103,16 @@ struct ConvolutionParams {
   bool wide_advance = false;     ///< bf16, four taps, eight channels are whole 16 bytes everywhere
 };
 
+/// For the states of draft tokens.
+struct ForkParams {
+  const Span* known = nullptr;   ///< [num_spans]: the tokens before the drafts, and their state
+  const Span* drafts = nullptr;  ///< [num_spans]: slot -1: no drafts
+  std::int32_t num_spans = 0;
+  ConvolutionParams convolution;  ///< its spans are not read
+  float* state = nullptr;
+  std::int64_t state_slot = 0;
+  std::int64_t elements = 0;  ///< of a state
+  bool wide_state = false;    ///< a state is whole 16 bytes
+};
+
 }  // namespace attune::kernels::linear::sm90
