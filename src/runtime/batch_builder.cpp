@@ -51,17 +51,22 @@ Status StepBatch::assign(std::span<const ScheduledRow> rows, std::span<const Cac
     }
     logits_per_row_.push_back(row.num_rows() - wanted);
   }
+  const auto part_of = [&](const ScheduledRow& row) {
+    const bool joins = shape.drafts_join_decodes && row.part() == StepPart::verify;
+    return joins ? StepPart::decode : row.part();
+  };
   for (std::size_t begin = 0; begin < rows.size();) {
-    const StepPart part = rows[begin].part();
+    const StepPart part = part_of(rows[begin]);
     std::size_t end = begin + 1;
-    while (end < rows.size() && rows[end].part() == part) ++end;
+    while (end < rows.size() && part_of(rows[end]) == part) ++end;
+    const bool drafts = rows[end - 1].part() == StepPart::verify;
     PartRows given{.part = part,
                    .rows = rows.subspan(begin, end - begin),
-                   .as_decodes = shape.verify_as_decodes && part == StepPart::verify};
+                   .as_decodes = shape.verify_as_decodes && drafts};
     if (part == StepPart::decode && shape.decode_rows > 0) {
       require(end == rows.size(), "nothing follows decodes that are filled up");
-      given.num_empty =
-          std::max<std::int64_t>(shape.decode_rows - static_cast<std::int64_t>(end - begin), 0);
+      const auto filled = static_cast<std::int64_t>(tokens_.size());
+      given.num_empty = std::max<std::int64_t>(shape.decode_rows - filled, 0);
     }
     for (std::int64_t i = 0; i < given.num_empty; ++i) {
       logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()));
@@ -97,14 +102,17 @@ Status StepBatch::add_part(const PartRows& given, std::span<const CacheGroup> gr
   for (std::int64_t i = 0; i < given.num_empty; ++i) {
     arrays.qo_indptr.push_back(static_cast<std::int32_t>(++batch.num_rows));
     arrays.state_indices.push_back(-1);
+    arrays.draft_len.push_back(0);
+    arrays.draft_states.push_back(-1);
   }
-  batch.pageless.form = form_of(part);
+  const StepPart seen = given.as_decodes ? StepPart::verify : part;
+  batch.pageless.form = form_of(seen);
   batch.pageless.page_size = page_size;
   batch.pageless.qo_indptr = arrays.qo_indptr;
   batch.pageless.kv_indptr = arrays.zeros;
   batch.pageless.kv_last_page_len = std::span(arrays.zeros).first(num_requests);
   batch.pageless.state_indices = arrays.state_indices;
-  if (part == StepPart::verify) {
+  if (seen == StepPart::verify) {
     batch.pageless.draft_len = arrays.draft_len;
     batch.pageless.draft_states = arrays.draft_states;
   }

@@ -29,6 +29,8 @@ struct PartBatch {
 
 struct BatchShape {
   bool verify_as_decodes = false;  ///< drafts over pages become decodes, a request of a token each
+  /// … and stand among the decodes: where no linear layer needs to know a request's drafts.
+  bool drafts_join_decodes = false;
   /// Decodes are filled up to this many with requests of a token without keys, states or a place to
   /// write, behind the others: a step of few shapes. Only where nothing follows the decodes.
   std::int64_t decode_rows = 0;

@@ -166,18 +166,31 @@ Result<std::vector<Event>> Engine::step() {
   if (rows.empty()) return events;
   order_by_prefix(rows);
   if (Status s = assign_states(rows); !s.ok()) return s;
-  const bool decodes = rows.back().part() == StepPart::decode;  // parts stand in order: all of them
-  const BatchShape shape{.verify_as_decodes = options_.speculation.verify_as_decodes,
-                         .decode_rows = decodes && replay_
-                                            ? decode_rows(static_cast<std::int64_t>(rows.size()),
-                                                          options_.scheduler.max_batch)
-                                            : 0};
-  if (Status s = batch_.assign(rows, kv_->groups(), backends_.page_size, shape); !s.ok()) return s;
+  if (Status s = batch_.assign(rows, kv_->groups(), backends_.page_size, shape_of(rows)); !s.ok())
+    return s;
   if (Status s = plans_->plan(batch_); !s.ok()) return s;
   if (Status s = run_model(); !s.ok()) return s;
   if (Status s = take_logits(rows, events); !s.ok()) return s;
   count(rows, seconds_since(start));
   return events;
+}
+
+BatchShape Engine::shape_of(std::span<const ScheduledRow> rows) const {
+  BatchShape shape{.verify_as_decodes = options_.speculation.verify_as_decodes};
+  if (!replay_) return shape;
+  // Without recurrent states a draft is a decode like any other.
+  shape.drafts_join_decodes = shape.verify_as_decodes && !states_;
+  const StepPart last = rows.back().part();  // parts stand in order
+  if (last == StepPart::prefill || (last == StepPart::verify && !shape.drafts_join_decodes)) {
+    shape.drafts_join_decodes = false;
+    return shape;
+  }
+  std::int64_t num_rows = 0;
+  for (const ScheduledRow& row : rows) num_rows += row.num_rows();
+  shape.decode_rows =
+      decode_rows(num_rows, shape.drafts_join_decodes ? options_.max_decode_logits()
+                                                      : options_.scheduler.max_batch);
+  return shape;
 }
 
 Status Engine::run_model() {

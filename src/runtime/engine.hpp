@@ -108,6 +108,8 @@ class Engine {
   /// Guesses for the requests that generate.
   void propose();
   Status assign_states(std::span<const ScheduledRow> rows);
+  /// How the rows become batches: few shapes where a step may be replayed.
+  [[nodiscard]] BatchShape shape_of(std::span<const ScheduledRow> rows) const;
   Status run_model();
   /// What the step's logits say about its rows.
   Status take_logits(std::span<const ScheduledRow> rows, std::vector<Event>& events);

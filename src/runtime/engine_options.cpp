@@ -19,13 +19,11 @@ void align_steps(EngineOptions& options, const model::ModelConfig& config, std::
 model::ModelOptions model_options(const EngineOptions& options, const BackendSet& backends) {
   const std::int64_t rows = options.max_step_tokens();
   const bool expands = backends.expands() && options.latent.form != LatentForm::absorbed;
-  return {
-      .max_tokens = rows,
-      .max_logit_rows = options.keep_logits || options.score_prompts
-                            ? rows
-                            : options.scheduler.max_batch * (options.speculation.max_drafts + 1),
-      .context_limit = options.context_limit,
-      .latent_chunk = expands ? options.latent.chunk_tokens : 0};
+  return {.max_tokens = rows,
+          .max_logit_rows =
+              options.keep_logits || options.score_prompts ? rows : options.max_decode_logits(),
+          .context_limit = options.context_limit,
+          .latent_chunk = expands ? options.latent.chunk_tokens : 0};
 }
 
 }  // namespace attune::runtime

@@ -29,6 +29,10 @@ struct EngineOptions {
   [[nodiscard]] std::int64_t max_decode_tokens() const {
     return scheduler.max_batch * speculation.max_rows();
   }
+  /// Of them, those whose logits are wanted: all, where there are no states that lag behind.
+  [[nodiscard]] std::int64_t max_decode_logits() const {
+    return scheduler.max_batch * (speculation.max_drafts + 1);
+  }
   [[nodiscard]] std::int64_t max_step_tokens() const {
     return scheduler.chunk_size + max_decode_tokens();
   }

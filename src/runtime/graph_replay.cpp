@@ -8,13 +8,13 @@
 
 namespace attune::runtime {
 
-std::int64_t decode_rows(std::int64_t num_requests, std::int64_t max_batch) {
+std::int64_t decode_rows(std::int64_t num_decodes, std::int64_t most) {
   constexpr std::int64_t kStride = 8;
   const auto rows =
-      num_requests <= kStride
-          ? static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(num_requests)))
-          : base::round_up(num_requests, kStride);
-  return std::min(rows, max_batch);
+      num_decodes <= kStride
+          ? static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(num_decodes)))
+          : base::round_up(num_decodes, kStride);
+  return std::min(rows, most);
 }
 
 Status GraphReplay::compute(const model::StepInput& input, std::int64_t edition) {

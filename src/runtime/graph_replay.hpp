@@ -19,9 +19,9 @@
 
 namespace attune::runtime {
 
-/// The rows that `num_requests` decodes are filled up to, at most `max_batch`: powers of two, then
-/// multiples of eight.
-[[nodiscard]] std::int64_t decode_rows(std::int64_t num_requests, std::int64_t max_batch);
+/// The rows that `num_decodes` (requests, and drafts among them) are filled up to, at most `most`:
+/// powers of two, then multiples of eight.
+[[nodiscard]] std::int64_t decode_rows(std::int64_t num_decodes, std::int64_t most);
 
 struct GraphStatistics {
   std::int64_t recorded = 0;

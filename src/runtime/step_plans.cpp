@@ -107,8 +107,11 @@ BatchBounds StepPlans::bounds_of(StepPart part, std::size_t group) const {
           : kv_.pages_of_request(static_cast<std::size_t>(cache_group), options_.context_limit);
   const bool decode_only = phase_of(part, group) == Phase::decode;
   const std::int64_t drafted = options_.max_decode_tokens();
+  // Drafts that are decodes stand among these, too.
+  const bool joined = part == StepPart::verify ||
+                      (part == StepPart::decode && options_.speculation.verify_as_decodes);
   const std::int64_t batch =
-      part == StepPart::verify && decode_only ? drafted : options_.scheduler.max_batch;
+      decode_only && joined && cache_group >= 0 ? drafted : options_.scheduler.max_batch;
   return {.max_batch = batch,
           .max_qo_tokens = part == StepPart::verify   ? drafted
                            : part == StepPart::decode ? batch

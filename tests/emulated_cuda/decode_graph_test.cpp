@@ -2,9 +2,11 @@
 // as steps that are issued, whatever joins, leaves, gives way or grows meanwhile.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,7 @@ struct Course {
   std::string family = "qwen3";
   std::string backend = "triton";
   std::int64_t pool_tokens = 4096;
+  SpeculationOptions speculation{};
 };
 
 struct Outcome {
@@ -40,6 +43,7 @@ std::unique_ptr<Session> open(const Course& course, bool record) {
   options.engine = {.context_limit = 160,
                     .pool_tokens = course.pool_tokens,
                     .scheduler = {.chunk_size = 32, .max_batch = 6},
+                    .speculation = course.speculation,
                     .keep_logits = true,
                     .record_decodes = record};
   const auto make = [&](const model::ModelConfig& config, Executor& executor,
@@ -70,8 +74,9 @@ Outcome run(const Course& course, bool record) {
   Engine& engine = session->engine();
   std::vector<RequestId> ids;
   const auto submit = [&](std::size_t length, std::int64_t new_tokens) {
-    const auto id = engine.submit(prompt(length, static_cast<std::int32_t>(ids.size())),
-                                  {.max_new_tokens = new_tokens, .want_logits = true});
+    const auto id =
+        engine.submit(prompt(length, static_cast<std::int32_t>(ids.size())),
+                      {.max_new_tokens = new_tokens, .want_logits = !course.speculation.enabled()});
     ASSERT_TRUE(id.ok()) << id.status().text();
     ids.push_back(*id);
   };
@@ -130,6 +135,52 @@ TEST(DecodeGraph, RequestsGiveWayAndStartOver) {
   const Course course{.pool_tokens = 80};
   expect_replayed(course);
   EXPECT_GT(run(course, true).statistics.num_preemptions, 0);
+}
+
+/// Guesses what the requests of `known` went on with, wrong now and then.
+Propose oracle(const Outcome& known) {
+  return [&known](std::span<const std::int32_t> tokens, std::int64_t limit,
+                  std::vector<std::int32_t>& drafts) {
+    drafts.clear();
+    for (const Request& request : known.requests) {
+      if (request.tokens.size() < tokens.size() ||
+          !std::equal(tokens.begin(), tokens.end(), request.tokens.begin()))
+        continue;
+      for (std::size_t i = tokens.size(); i < request.tokens.size(); ++i) {
+        if (static_cast<std::int64_t>(drafts.size()) == limit) return;
+        drafts.push_back(i % 5 == 0 ? 0 : request.tokens[i]);
+      }
+      return;
+    }
+  };
+}
+
+TEST(DecodeGraph, DraftsAreReplayedAmongDecodes) {
+  const Outcome plain = run({}, false);
+  const Course course{.speculation = {.max_drafts = 4, .propose = oracle(plain)}};
+  const Outcome recorded = run(course, true);
+  const Outcome issued = run(course, false);
+  expect_same(recorded, issued);
+  for (std::size_t i = 0; i < plain.requests.size(); ++i)
+    EXPECT_EQ(recorded.requests[i].tokens, plain.requests[i].tokens) << "request " << i;
+  EXPECT_GT(recorded.statistics.num_accepted_drafts, 0);
+  EXPECT_LT(recorded.statistics.num_accepted_drafts, recorded.statistics.num_drafts);
+  EXPECT_LT(recorded.statistics.num_steps, plain.statistics.num_steps);
+  EXPECT_EQ(recorded.statistics.graphs.refusal, "");
+  EXPECT_GT(recorded.statistics.graphs.replayed, 0);
+}
+
+TEST(DecodeGraph, DraftsBesideRecurrentStatesGiveTheTokensOfDecoding) {
+  for (const char* family : {"qwen3_next", "kimi_linear", "falcon_h1"}) {
+    const Outcome plain = run({.family = family}, true);
+    const Course course{.family = family,
+                        .speculation = {.max_drafts = 4, .propose = oracle(plain)}};
+    const Outcome guessed = run(course, true);
+    for (std::size_t i = 0; i < plain.requests.size(); ++i)
+      EXPECT_EQ(guessed.requests[i].tokens, plain.requests[i].tokens) << family << " " << i;
+    EXPECT_GT(guessed.statistics.num_accepted_drafts, 0) << family;
+    EXPECT_LT(guessed.statistics.num_accepted_drafts, guessed.statistics.num_drafts) << family;
+  }
 }
 
 TEST(DecodeGraph, ARequestThatDoublesIsPlannedAnew) {
