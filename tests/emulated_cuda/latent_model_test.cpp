@@ -1,6 +1,6 @@
-// A model with latents of the widths that GPU kernels are made for, 512 + 64, through the whole
-// engine on the emulated card: absorbed and expanded, prefilled in pieces and decoded, held against
-// the reference backend on the CPU.
+// A model with latents of the widths that GPU kernels are made for, 512 + 64, and one of
+// MiniCPM3's, through the whole engine on the emulated card: absorbed and expanded, prefilled in
+// pieces and decoded, held against the reference backend on the CPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,14 +26,18 @@ constexpr int kHidden = 96;
 constexpr int kLayers = 2;
 constexpr int kHeads = 4;
 constexpr int kQueryRank = 48;
-constexpr int kRank = 512;
-constexpr int kRope = 64;
-constexpr int kNope = 128;
-constexpr int kValue = 128;
 constexpr int kIntermediate = 128;
 constexpr int kVocab = 96;
 
-void write_checkpoint(const std::filesystem::path& folder) {
+struct Widths {
+  int rank = 512;
+  int rope = 64;
+  int nope = 128;
+  int value = 128;
+};
+constexpr Widths kMiniCpm3{.rank = 256, .rope = 32, .nope = 64, .value = 64};
+
+void write_checkpoint(const std::filesystem::path& folder, const Widths& w) {
   testing_support::RandomCheckpoint c(11);
   c.matrix("model.embed_tokens.weight", kVocab, kHidden, 1.0);
   c.matrix("lm_head.weight", kVocab, kHidden);
@@ -43,11 +47,11 @@ void write_checkpoint(const std::filesystem::path& folder) {
     const std::string attention = layer + "self_attn.";
     c.matrix(attention + "q_a_proj.weight", kQueryRank, kHidden);
     c.ones(attention + "q_a_layernorm.weight", kQueryRank);
-    c.matrix(attention + "q_b_proj.weight", kHeads * (kNope + kRope), kQueryRank);
-    c.matrix(attention + "kv_a_proj_with_mqa.weight", kRank + kRope, kHidden);
-    c.ones(attention + "kv_a_layernorm.weight", kRank);
-    c.matrix(attention + "kv_b_proj.weight", kHeads * (kNope + kValue), kRank);
-    c.matrix(attention + "o_proj.weight", kHidden, kHeads * kValue);
+    c.matrix(attention + "q_b_proj.weight", kHeads * (w.nope + w.rope), kQueryRank);
+    c.matrix(attention + "kv_a_proj_with_mqa.weight", w.rank + w.rope, kHidden);
+    c.ones(attention + "kv_a_layernorm.weight", w.rank);
+    c.matrix(attention + "kv_b_proj.weight", kHeads * (w.nope + w.value), w.rank);
+    c.matrix(attention + "o_proj.weight", kHidden, kHeads * w.value);
     c.matrix(layer + "mlp.gate_proj.weight", kIntermediate, kHidden);
     c.matrix(layer + "mlp.up_proj.weight", kIntermediate, kHidden);
     c.matrix(layer + "mlp.down_proj.weight", kHidden, kIntermediate);
@@ -61,9 +65,9 @@ void write_checkpoint(const std::filesystem::path& folder) {
          << "\"hidden_size\": " << kHidden << ", \"intermediate_size\": " << kIntermediate
          << ", \"num_hidden_layers\": " << kLayers << ", \"first_k_dense_replace\": " << kLayers
          << ", \"num_attention_heads\": " << kHeads << ", \"num_key_value_heads\": " << kHeads
-         << ", \"q_lora_rank\": " << kQueryRank << ", \"kv_lora_rank\": " << kRank
-         << ", \"qk_rope_head_dim\": " << kRope << ", \"qk_nope_head_dim\": " << kNope
-         << ", \"v_head_dim\": " << kValue << ", \"vocab_size\": " << kVocab << "}";
+         << ", \"q_lora_rank\": " << kQueryRank << ", \"kv_lora_rank\": " << w.rank
+         << ", \"qk_rope_head_dim\": " << w.rope << ", \"qk_nope_head_dim\": " << w.nope
+         << ", \"v_head_dim\": " << w.value << ", \"vocab_size\": " << kVocab << "}";
   c.write(folder, config.str());
 }
 
@@ -71,6 +75,7 @@ struct Course {
   std::string device = "cuda:0";
   std::string backend = "fa3";
   LatentForm form = LatentForm::absorbed;
+  Widths widths{};
   DType kv = DType::bf16;
 };
 
@@ -132,7 +137,7 @@ class LatentModel : public testing::TestWithParam<Course> {};
 TEST_P(LatentModel, GivesTheReferencesLogits) {
   const Course& course = GetParam();
   const testing_support::ScratchFolder folder;
-  write_checkpoint(folder.path());
+  write_checkpoint(folder.path(), course.widths);
   const Outcome want =
       run(folder.path().string(), {.device = "cpu", .backend = "reference", .kv = course.kv});
   const Outcome have = run(folder.path().string(), course);
@@ -165,7 +170,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Course{.backend = "flashinfer"},
                     Course{.backend = "flashinfer", .form = LatentForm::expanded},
                     Course{.backend = "flashmla"},
-                    Course{.backend = "flashmla", .kv = DType::fp8_e4m3}),
+                    Course{.backend = "flashmla", .kv = DType::fp8_e4m3},
+                    Course{.backend = "triton", .widths = kMiniCpm3},
+                    Course{.backend = "triton", .form = LatentForm::expanded, .widths = kMiniCpm3}),
     [](const auto& test) {
       return test.param.backend + "_" + std::string(name(test.param.form)) +
              (test.param.kv == DType::bf16 ? "" : "_" + std::string(name(test.param.kv)));

@@ -12,7 +12,8 @@ inline constexpr FeatureSet kBuilt =
     Feature::attention_chunk | Feature::encoder_only | Feature::custom_mask |
     Feature::xai_temperature | Feature::kv_scales | Feature::ragged_kv | Feature::mixed_batch |
     Feature::target_verify | Feature::draft_extend | Feature::tree_verify |
-    Feature::unequal_head_dims | Feature::cuda_graph | Feature::deterministic;
+    Feature::unequal_head_dims | Feature::cuda_graph | Feature::deterministic |
+    Feature::chunked_prefix;
 inline constexpr FeatureSet kLatentBuilt =
     Feature::lse | Feature::kv_scales | Feature::mixed_batch | Feature::target_verify |
     Feature::draft_extend | Feature::cuda_graph | Feature::chunked_prefix;
