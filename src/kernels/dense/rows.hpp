@@ -129,7 +129,9 @@ struct RowIo {
                      float maximum, const float* sums) {
     const float sum = V::sum(V::load(sums));
     const bool empty = sum == 0.0f;
-    const float lse = empty ? softmax::kNone : (maximum + ::log2f(sum)) * softmax::kLn2;
+    // A logarithm takes as long as the rest of a row: not where nobody asks.
+    const bool asked = item.partial_row >= 0 || p.lse != nullptr || p.sinks != nullptr;
+    const float lse = empty || !asked ? softmax::kNone : (maximum + ::log2f(sum)) * softmax::kLn2;
     float factor = empty ? 0.0f : 1.0f / sum;
     if (item.partial_row >= 0) {
       const std::int64_t at =
@@ -199,6 +201,8 @@ struct RowIo {
     return x < low ? low : x > high ? high : static_cast<int>(x);
   }
 
+  static constexpr std::int64_t kTokensAhead = 6;
+
   template <DType Q>
   static void load_queries_as(const Params& p, const Item& item, Number* out) {
     const char* const q = static_cast<const char*>(p.q.data);
@@ -207,8 +211,9 @@ struct RowIo {
         const char* const in = q + ((item.first_token + t) * p.q.token_stride +
                                     (item.first_head + h) * p.q.head_stride) *
                                        kBytes<Q>;
-        // Heads lie side by side, tokens do not: ask for the next token's.
-        prefetch(in + p.q.token_stride * kBytes<Q>, p.head_dim_qk * kBytes<Q>);
+        // Heads lie side by side, tokens do not.
+        if (t + kTokensAhead < item.num_tokens)
+          prefetch(in + kTokensAhead * p.q.token_stride * kBytes<Q>, p.head_dim_qk * kBytes<Q>);
         for (std::int64_t d = 0; d < p.scratch.q_stride; d += Unit::kNumbers) {
           const std::int64_t left = p.head_dim_qk - d;
           const int n = left < 0                ? 0
