@@ -53,6 +53,44 @@ constexpr SuiteRow kHostRows[] = {
     {"linear", "gdn/decode/bf16/hd128/h32/b16x1"},
     {"linear", "kda/decode/bf16/hd128/h32/b16x1"},
     {"linear", "mamba2/decode/bf16/hd128-64/h64/b16x1"},
+    // Every number of a case by itself, for `attune bench growth`.
+    {"growth", "gqa/prefill/bf16/hd128/gqa4/page16/b1x512"},
+    {"growth", "gqa/prefill/bf16/hd128/gqa4/page16/b1x1024"},
+    {"growth", "gqa/prefill/bf16/hd128/gqa4/page16/b1x2048"},
+    {"growth", "gqa/prefill/bf16/hd128/gqa4/page16/b1x4096"},
+    {"growth", "gqa/prefill/bf16/hd128/gqa4/page16/b1x8192"},
+    {"growth", "gqa/prefill/bf16/hd128/gqa4/page16/b2x512"},
+    {"growth", "gqa/prefill/bf16/hd128/gqa4/page16/b4x512"},
+    {"growth", "gqa/prefill/bf16/hd128/gqa4/page16/b8x512"},
+    {"growth", "gqa/prefill/bf16/hd128/gqa1/page16/b1x2048"},
+    {"growth", "gqa/prefill/bf16/hd128/gqa2/page16/b1x2048"},
+    {"growth", "gqa/prefill/bf16/hd128/gqa8/page16/b1x2048"},
+    {"growth", "gqa/decode/bf16/hd128/gqa4/page16/b1x2048"},
+    {"growth", "gqa/decode/bf16/hd128/gqa4/page16/b1x4096"},
+    {"growth", "gqa/decode/bf16/hd128/gqa4/page16/b1x8192"},
+    {"growth", "gqa/decode/bf16/hd128/gqa4/page16/b1x16384"},
+    {"growth", "gqa/decode/bf16/hd128/gqa4/page16/b1x32768"},
+    {"growth", "gqa/decode/bf16/hd128/gqa4/page16/b2x4096"},
+    {"growth", "gqa/decode/bf16/hd128/gqa4/page16/b4x4096"},
+    {"growth", "gqa/decode/bf16/hd128/gqa4/page16/b8x4096"},
+    {"growth", "gqa/decode/bf16/hd128/gqa1/page16/b1x16384"},
+    {"growth", "gqa/decode/bf16/hd128/gqa2/page16/b1x16384"},
+    {"growth", "gqa/decode/bf16/hd128/gqa8/page16/b1x16384"},
+    {"growth", "mla/decode/bf16/hd576/gqa16/page64/b1x2048"},
+    {"growth", "mla/decode/bf16/hd576/gqa16/page64/b1x4096"},
+    {"growth", "mla/decode/bf16/hd576/gqa16/page64/b1x8192"},
+    {"growth", "mla/decode/bf16/hd576/gqa16/page64/b1x16384"},
+    {"growth", "mla/decode/bf16/hd576/gqa32/page64/b1x8192"},
+    {"growth", "mla/decode/bf16/hd576/gqa64/page64/b1x8192"},
+    {"growth", "mla/decode/bf16/hd576/gqa128/page64/b1x8192"},
+    {"growth", "gdn/prefill/bf16/hd128/h32/b1x1024"},
+    {"growth", "gdn/prefill/bf16/hd128/h32/b1x2048"},
+    {"growth", "gdn/prefill/bf16/hd128/h32/b1x4096"},
+    {"growth", "gdn/prefill/bf16/hd128/h32/b1x8192"},
+    {"growth", "gdn/prefill/bf16/hd128/h32/b2x1024"},
+    {"growth", "gdn/prefill/bf16/hd128/h32/b4x1024"},
+    {"growth", "gdn/prefill/bf16/hd128/h8/b1x4096"},
+    {"growth", "gdn/prefill/bf16/hd128/h16/b1x4096"},
 };
 
 // The same models as a GPU serves them: the shapes of docs/performance/cuda-*.md.
@@ -264,18 +302,20 @@ Result<Case> parse_case(std::string_view name) {
 }
 
 Result<std::vector<Case>> suite(std::string_view wanted, DeviceKind device) {
-  constexpr std::string_view kSuites[] = {"prefill", "decode", "mla", "linear",
-                                          "cascade", "sparse", "all"};
+  constexpr std::string_view kSuites[] = {"prefill", "decode", "mla",    "linear",
+                                          "cascade", "sparse", "growth", "all"};
   bool known = false;
   for (std::string_view s : kSuites) known = known || s == wanted;
   if (!known)
-    return invalid_argument(join("no suite is called '", wanted,
-                                 "'; wanted prefill, decode, mla, linear, cascade, sparse or all"));
+    return invalid_argument(
+        join("no suite is called '", wanted,
+             "'; wanted prefill, decode, mla, linear, cascade, sparse, growth or all"));
   std::vector<Case> cases;
   const std::span<const SuiteRow> rows =
       device == DeviceKind::cpu ? std::span<const SuiteRow>(kHostRows) : kGpuRows;
   for (const SuiteRow& row : rows) {
-    if (wanted != "all" && row.suite != wanted) continue;
+    // The growth suite is no part of all: it takes minutes, on cases that mostly are there already.
+    if (row.suite != wanted && (wanted != "all" || row.suite == "growth")) continue;
     Result<Case> c = parse_case(row.name);
     if (!c.ok()) return c.status();
     cases.push_back(std::move(*c));

@@ -7,6 +7,7 @@
 #include <map>
 #include <sstream>
 
+#include "bench/growth.hpp"
 #include "bench/html.hpp"
 
 namespace attune::bench {
@@ -109,6 +110,38 @@ Result<std::vector<Change>> compare(const std::string& old_path, const std::stri
     changes.push_back(change);
   }
   return changes;
+}
+
+Result<std::vector<GrowthPoint>> read_growth(const std::vector<std::string>& paths) {
+  std::vector<GrowthPoint> points;
+  std::string device;
+  for (const std::string& path : paths) {
+    const Result<Json> json = read_json(path);
+    if (!json.ok()) return json.status();
+    const Json& machine = json->value("machine", Json::object());
+    if (!machine.is_object() || !machine.value("threads", Json()).is_number_integer())
+      return invalid_argument(path + ": its machine lacks threads");
+    for (const Json& row : (*json)["rows"]) {
+      const Json& share = row.value("percent_of_ceiling", Json());
+      if (!row.value("case", Json()).is_string() || !row.value("backend", Json()).is_string() ||
+          !row.value("device", Json()).is_string() || !row.value("ms", Json()).is_number() ||
+          !share.is_number())
+        return invalid_argument(path +
+                                ": a row lacks case, backend, device, ms or percent_of_ceiling");
+      const auto on = row["device"].get<std::string>();
+      if (device.empty()) device = on;
+      if (device != on)
+        return invalid_argument(path + ": rows of " + on + " beside rows of " + device +
+                                "; growth is fitted on one device");
+      const double ms = row["ms"].get<double>();
+      points.push_back({.case_name = row["case"].get<std::string>(),
+                        .backend = row["backend"].get<std::string>(),
+                        .threads = machine["threads"].get<int>(),
+                        .ms = ms,
+                        .floor_ms = ms * share.get<double>() / 100.0});
+    }
+  }
+  return points;
 }
 
 }  // namespace attune::bench

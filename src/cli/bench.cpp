@@ -1,6 +1,7 @@
 // attune bench: cases timed on backends, in percent of what this machine can do; and two results
 // held against each other.
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <charconv>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "bench/case.hpp"
+#include "bench/growth.hpp"
 #include "bench/report.hpp"
 #include "bench/runner.hpp"
 #include "cli/command.hpp"
@@ -153,6 +155,24 @@ Result<double> parse_fraction(std::string text) {
   return percent ? value / 100.0 : value;
 }
 
+int run_growth(const std::vector<std::string>& paths) {
+  const auto points = bench::read_growth(paths);
+  if (!points.ok()) return report(points.status());
+  const std::vector<bench::Growth> fits = bench::fit_growth(*points);
+  if (fits.empty())
+    return report(invalid_argument(
+        "no rows differ in one number only; run attune bench --suite growth --output FILE.json, "
+        "and with another --threads for a second file"));
+  fmt::print("| series | N | ms | exponent | by the ceiling |\n| --- | --- | --- | --- | --- |\n");
+  for (const bench::Growth& g : fits) {
+    std::vector<std::string> ms;
+    for (const double x : g.ms) ms.push_back(fmt::format("{:.3g}", x));
+    fmt::print("| {} | {} {} | {} | {:.2f} | {:.2f} |\n", g.series, g.varies,
+               fmt::join(g.values, ", "), fmt::join(ms, ", "), g.exponent, g.floor_exponent);
+  }
+  return kDone;
+}
+
 int run_compare(const CompareOptions& o) {
   const Result<double> limit = parse_fraction(o.max_regression);
   if (!limit.ok()) return report(limit.status());
@@ -178,7 +198,8 @@ void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("bench", "time cases, in percent of what this machine can do at most");
   add_common_options(*command, o->common);
-  command->add_option("--suite", o->suite, "prefill, decode, mla, linear, cascade, sparse or all");
+  command->add_option("--suite", o->suite,
+                      "prefill, decode, mla, linear, cascade, sparse, growth or all");
   command->add_option(
       "--case", o->cases,
       "cases by name, separated by commas, e.g. gqa/decode/bf16/hd128/gqa4/page16/b1x16384");
@@ -195,8 +216,14 @@ void add_bench(CLI::App& app, int& exit_code) {
   compare->add_option("--max-regression", c->max_regression, "how much slower a case may get")
       ->capture_default_str();
   compare->callback([c, &exit_code] { exit_code = run_compare(*c); });
-  command->callback([o, compare, &exit_code] {
-    if (!compare->parsed()) exit_code = run_bench(*o);
+  auto paths = std::make_shared<std::vector<std::string>>();
+  CLI::App* growth = command->add_subcommand(
+      "growth", "fit how time grows with length, batch, heads and threads, as a markdown table");
+  growth->add_option("FILE", *paths, "JSON of runs on one device, e.g. of --suite growth")
+      ->required();
+  growth->callback([paths, &exit_code] { exit_code = run_growth(*paths); });
+  command->callback([o, compare, growth, &exit_code] {
+    if (!compare->parsed() && !growth->parsed()) exit_code = run_bench(*o);
   });
 }
 

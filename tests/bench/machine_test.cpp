@@ -63,6 +63,7 @@ TEST(Suites, HaveCasesForEveryKindOfDevice) {
       ASSERT_TRUE(cases.ok()) << cases.status().text();
       EXPECT_FALSE(cases->empty());
     }
+  EXPECT_TRUE(suite("growth", DeviceKind::cpu).ok());
   EXPECT_EQ(suite("sparse", DeviceKind::cpu).status().code(), StatusCode::unsupported);
   EXPECT_EQ(suite("fast", DeviceKind::cpu).status().code(), StatusCode::invalid_argument);
 }
