@@ -13,10 +13,12 @@
 
 #include <cstdint>
 
+#include "base/math.hpp"
 #include "kernels/dense/params.hpp"
 #include "kernels/dense/rows.hpp"
 #include "kernels/dense/unit.hpp"
 #include "kernels/ragged_prefill/block.hpp"
+#include "kernels/ragged_prefill/policy.hpp"
 #include "kernels/simd/unroll.hpp"
 #include "kernels/softmax/online_softmax.hpp"
 
@@ -40,6 +42,12 @@ struct Body {
   static constexpr std::int64_t kBytes = dense::kBytes<T>;
   static constexpr std::int64_t kLine = 64;
   static constexpr std::int64_t kFewRows = 64;
+  /// Bytes of a key of which kTile fill the first cache.
+  static constexpr std::int64_t kWideKey = 768;
+  /// Rows that leave room for their turned copies among the queries; with sixteen registers the
+  /// packed form catches up sooner.
+  static constexpr std::int64_t kMostLaneRows = kLanes == 16 ? 192 : 32;
+  static_assert(2 * kMostLaneRows <= kMaxRows);
   /// Stored keys are numbers of the unit: rows as lanes can meet them where they lie.
   static constexpr bool kInPlace = kLanes > 1 &&
                                    kBytes == static_cast<std::int64_t>(sizeof(Number)) &&
@@ -50,9 +58,9 @@ struct Body {
 
   static void run(const dense::Params& p, const dense::Item& item, void* scratch) {
     const Block block = Block::begin(p, item, scratch);
-    const bool lanes = kInPlace && block.rows <= kLanes && p.head_dim_qk % kPair == 0 &&
-                       p.head_dim_vo % Unit::kNumbers == 0 && p.custom_mask == nullptr;
-    Number* const lane_queries = block.q + kLanes * p.scratch.q_stride;
+    const bool lanes = rows_as_lanes(p, block);
+    Number* const lane_queries =
+        block.q + base::round_up<std::int64_t>(block.rows, kLanes) * p.scratch.q_stride;
     if (lanes) turn_queries(p, block, lane_queries);
 
     dense::TileRows rows[2];
@@ -89,8 +97,19 @@ struct Body {
     bool hidden;  ///< some key below `needed`, or in its pair, is hidden from some row
   };
 
+  /// Whether rows meet keys as they lie: where too few rows multiply a tile to pay for packing it,
+  /// and where it would not stay in the first cache, which makes the packed form no faster.
+  static bool rows_as_lanes(const dense::Params& p, const Block& block) {
+    if (!kInPlace || p.head_dim_qk % kPair != 0 || p.head_dim_vo % Unit::kNumbers != 0 ||
+        p.custom_mask != nullptr)
+      return false;
+    const std::int64_t padded = base::round_up<std::int64_t>(block.rows, kLanes);
+    return block.rows <= kLanes || (p.head_dim_qk * kBytes >= kWideKey && padded <= kMostLaneRows &&
+                                    block.rows * 4 >= padded * 3);
+  }
+
   /// All strips over one packed tile, the next tile being fetched meanwhile. With `lane_queries`
-  /// one strip over a tile that is not packed and that all rows see whole.
+  /// strips of kLanes rows over a tile that is not packed and that all rows see whole.
   static void pass_over(const dense::Params& p, const dense::Item& item, const Block& block,
                         std::int64_t tile, const dense::TileRows& keys, const dense::TileRows& next,
                         const Number* lane_queries) {
@@ -110,7 +129,7 @@ struct Body {
     for (std::int64_t row = 0; row < block.rows; row += s.count) {
       const std::int64_t left = block.rows - row;
       // Never a strip of one or two rows at the end: 7 = 4 + 3, 8 = 4 + 4.
-      s.count = static_cast<int>(lane_queries != nullptr ? left
+      s.count = static_cast<int>(lane_queries != nullptr ? (left < kLanes ? left : kLanes)
                                  : left >= kStripRows    ? (left == 7 || left == 8 ? 4 : kStripRows)
                                                          : left);
       for (int stop = fetched + fetch_step;
@@ -133,8 +152,13 @@ struct Body {
       if (lane_queries == nullptr)
         multiply_rows(s.count, block.q + row * q_stride, q_stride, block.k, kTile * kPair,
                       (p.head_dim_qk + kPair - 1) / kPair, span / kLanes, s.scores, kTile, false);
-      else if constexpr (kInPlace)
-        score_lanes(p, keys, evenly_spaced(next) ? next : keys, lane_queries, s.scores);
+      else if constexpr (kInPlace) {
+        const Number* const q = lane_queries + row * q_stride;
+        if (row == 0 && evenly_spaced(next))
+          score_lanes<true>(p, keys, next, q, s.scores);
+        else
+          score_lanes<false>(p, keys, keys, q, s.scores);
+      }
       for (int r = 0; r < s.count; ++r) {
         float* const scores = s.scores + r * kTile;
         Number* const weights = s.weights + r * kTile;
@@ -188,21 +212,24 @@ struct Body {
                (s.needed % kPair != 0 && s.needed < keys.to);
   }
 
-  /// Queries of up to kLanes rows for score_lanes: [head_dim_qk / kPair][kLanes][kPair].
+  /// Queries for score_lanes, kLanes rows together: [head_dim_qk / kPair][kLanes][kPair] each.
   static void turn_queries(const dense::Params& p, const Block& block, Number* out) {
-    for (std::int64_t d = 0; d < p.scratch.q_stride; d += Unit::kNumbers) {
-      Operand m[kLanes];
-      simd::unroll<kLanes>([&](auto i) {
-        m[i] = i < block.rows ? Unit::load(block.q + i * p.scratch.q_stride + d) : Unit::zero();
-      });
-      Unit::transpose(m);
-      simd::unroll<kLanes>([&](auto i) { Unit::store(out + (d + i * kPair) * kLanes, m[i]); });
-    }
+    const std::int64_t stride = p.scratch.q_stride;
+    for (std::int64_t row = 0; row < block.rows; row += kLanes)
+      for (std::int64_t d = 0; d < stride; d += Unit::kNumbers) {
+        Operand m[kLanes];
+        simd::unroll<kLanes>([&](auto i) {
+          m[i] = row + i < block.rows ? Unit::load(block.q + (row + i) * stride + d) : Unit::zero();
+        });
+        Unit::transpose(m);
+        Number* const to = out + row * stride + d * kLanes;
+        simd::unroll<kLanes>([&](auto i) { Unit::store(to + i * kPair * kLanes, m[i]); });
+      }
   }
 
   /// A whole tile, of which each kLanes keys lie at one distance from each other.
   static bool evenly_spaced(const dense::TileRows& keys) {
-    if (keys.from != 0 || keys.to != kTile) return false;
+    if (!kInPlace || keys.from != 0 || keys.to != kTile) return false;
     for (int key = 0; key < kTile; key += kLanes) {
       const char* const first = keys.k[key];
       const std::int64_t step = keys.k[key + 1] - first;
@@ -212,9 +239,10 @@ struct Body {
     return true;
   }
 
-  /// Scores [row][kTile] of up to kLanes rows, rows as lanes, and requests for `ahead`, which is
-  /// evenly spaced too: packing keys would take longer than
-  /// so few rows multiply them. Sums are formed in the order of register_tile: the same bits.
+  /// Scores [row][kTile] of up to kLanes rows, rows as lanes; with kFetch also requests for
+  /// `ahead`, which is evenly spaced too. Sums are formed in the order of register_tile: the same
+  /// bits.
+  template <bool kFetch>
   static void score_lanes(const dense::Params& p, const dense::TileRows& keys,
                           const dense::TileRows& ahead, const Number* q, float* scores) {
     constexpr std::int64_t kPairBytes = kPair * kBytes;
@@ -243,9 +271,11 @@ struct Body {
           const auto* const pair = reinterpret_cast<const Number*>(key_at(i) + at);
           sums[i] = Unit::multiply_add(Unit::broadcast(pair), x, sums[i]);
         });
-        // One request a step: the lines that the next tile's keys have here.
-        V::prefetch(line);
-        line += ahead_step;
+        if constexpr (kFetch) {
+          // One request a step: the lines that the next tile's keys have here.
+          V::prefetch(line);
+          line += ahead_step;
+        }
       };
       for (std::int64_t at = 0; at < row_bytes; at += kLine) {
         const std::int64_t end = at + kLine < row_bytes ? at + kLine : row_bytes;
