@@ -97,7 +97,13 @@ class RingLoader {
  public:
   __device__ RingLoader(const Params& p, const WarpRole& role, const ItemQueue<Policy>& queue,
                         const Item& first, std::uint8_t* ring, std::uint8_t* queries)
-      : p_(p), role_(role), queue_(queue), ring_(ring), queries_(queries), lane_(threadIdx.x % 32) {
+      : p_(p),
+        role_(role),
+        queue_(queue),
+        ring_(ring),
+        queries_(queries),
+        lane_(static_cast<int>(threadIdx.x % 32)),
+        one_page_(!Policy::kPadded && p.page.divisor % Policy::kTile == 0) {
     start(0, first);
     // The first lookups go out together.
     Place places[Policy::kStages - 1];
@@ -133,7 +139,7 @@ class RingLoader {
   [[nodiscard]] __device__ int started() const { return started_; }
 
  private:
-  /// Where the lane's token of a tile lies.
+  /// Where the lane's token of a tile lies; where tiles lie in one page each, the tile's first.
   struct Place {
     bool live = false;
     bool first = false;  ///< of the warp's tiles of its item
@@ -168,9 +174,8 @@ class RingLoader {
     place.begin = range.begin;
     place.end = range.end;
     place.head = row_target<Policy>(p_, item_, role_.head).kv_head;
-    const int row = lane_ % Policy::kTile;
-    const bool wanted = row >= range.begin && row < range.end;
-    if (wanted) {
+    const int row = one_page_ ? 0 : lane_ % Policy::kTile;
+    if (one_page_ ? range.begin < range.end : row >= range.begin && row < range.end) {
       const auto token = static_cast<std::uint32_t>(range.first + row);
       const std::uint32_t entry = divide(token, p_.page);
       place.slot = static_cast<int>(token - entry * p_.page.divisor);
@@ -209,17 +214,51 @@ class RingLoader {
   /// Sixteen bytes a lane; invisible rows become zero.
   __device__ void copy_rows(const Place& place, std::uint8_t* stage) {
     const std::int64_t page = place.page;
-    const std::int64_t key = page * p_.kv.k_page_stride + place.slot * p_.kv.k_token_stride +
-                             place.head * p_.kv.k_head_stride;
-    const std::int64_t value = page * p_.kv.v_page_stride + place.slot * p_.kv.v_token_stride +
-                               place.head * p_.kv.v_head_stride;
-    copy_side<Policy::kKeyBytes / 16, Policy::kKeyStride>(
-        place, stage, static_cast<const char*>(p_.kv.k) + key * Policy::kKvBytes,
-        p_.head_dim_qk * Policy::kKvBytes);
-    copy_side<Policy::kValueBytes / 16, Policy::kValueStride>(
-        place, stage + Policy::kTile * Policy::kKeyStride,
-        static_cast<const char*>(p_.kv.v) + value * Policy::kKvBytes,
-        p_.head_dim_vo * Policy::kKvBytes);
+    const bool whole = one_page_ && place.begin == 0 && place.end == Policy::kTile;
+    const int slot = place.slot + (one_page_ && !whole ? lane_ % Policy::kTile : 0);
+    const char* key = static_cast<const char*>(p_.kv.k) +
+                      Policy::kKvBytes * (page * p_.kv.k_page_stride + slot * p_.kv.k_token_stride +
+                                          place.head * p_.kv.k_head_stride);
+    const char* value =
+        static_cast<const char*>(p_.kv.v) +
+        Policy::kKvBytes * (page * p_.kv.v_page_stride + slot * p_.kv.v_token_stride +
+                            place.head * p_.kv.v_head_stride);
+    std::uint8_t* values = stage + Policy::kTile * Policy::kKeyStride;
+    if (whole) {
+      copy_whole<Policy::kKeyBytes / 16, Policy::kKeyStride>(
+          stage, key, Policy::kKvBytes * p_.kv.k_token_stride);
+      copy_whole<Policy::kValueBytes / 16, Policy::kValueStride>(
+          values, value, Policy::kKvBytes * p_.kv.v_token_stride);
+      return;
+    }
+    copy_side<Policy::kKeyBytes / 16, Policy::kKeyStride>(place, stage, key,
+                                                          p_.head_dim_qk * Policy::kKvBytes);
+    copy_side<Policy::kValueBytes / 16, Policy::kValueStride>(place, values, value,
+                                                              p_.head_dim_vo * Policy::kKvBytes);
+  }
+
+  /// A tile that is visible as a whole, its rows `step` bytes apart: no lane asks another for an
+  /// address.
+  template <int Units, int Stride>
+  __device__ void copy_whole(std::uint8_t* to, const char* first, std::int64_t step) {
+    constexpr int kCopies = Policy::kTile * Units / 32;
+    if constexpr (32 % Units == 0) {
+      const char* from = first + lane_ / Units * step + lane_ % Units * 16;
+#pragma unroll
+      for (int i = 0; i < kCopies; ++i) {
+        const int row = i * (32 / Units) + lane_ / Units;
+        ptx::cp_async_16(to + row * Stride + Policy::in_row(row, lane_ % Units * 16), from);
+        from += 32 / Units * step;
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kCopies; ++i) {
+        const int unit = i * 32 + lane_;
+        const int row = unit / Units;
+        const int at = unit % Units * 16;
+        ptx::cp_async_16(to + row * Stride + Policy::in_row(row, at), first + row * step + at);
+      }
+    }
   }
 
   template <int Units, int Stride>
@@ -247,6 +286,7 @@ class RingLoader {
   std::uint8_t* ring_;
   std::uint8_t* queries_;
   int lane_;
+  bool one_page_;    ///< pages are whole tiles
   int allowed_ = 0;  ///< number of the last item that may be entered
   int number_ = 0;   ///< of item_
   Item item_;
