@@ -14,6 +14,8 @@
 #include "attention/page_table.hpp"
 #include "runtime/latent_plans.hpp"
 #include "runtime/session.hpp"
+#include "support/latent_checkpoint.hpp"
+#include "support/scratch_folder.hpp"
 
 namespace attune::runtime {
 namespace {
@@ -117,6 +119,7 @@ TEST(LatentPlans, PrefixesAreCutIntoEqualChunks) {
 
 struct Opening {
   std::string family = "deepseek_v2";
+  std::string folder{};  ///< instead of a golden model's
   std::string backend = "cpu";
   DType kv_dtype = DType::f32;
   LatentOptions latent{};
@@ -125,8 +128,9 @@ struct Opening {
 };
 
 Result<std::unique_ptr<Session>> open(const Opening& opening) {
-  auto checkpoint = model::open_checkpoint(std::string(ATTUNE_SOURCE_DIR) +
-                                           "/tests/golden/models/" + opening.family);
+  const std::string golden =
+      std::string(ATTUNE_SOURCE_DIR) + "/tests/golden/models/" + opening.family;
+  auto checkpoint = model::open_checkpoint(opening.folder.empty() ? golden : opening.folder);
   if (!checkpoint.ok()) return checkpoint.status();
   const Result<Registry> registry = Registry::open({});
   SessionOptions options;
@@ -220,6 +224,19 @@ TEST_P(LatentForms, ACacheOf16BitsIsExpandedAsItIsRead) {
 INSTANTIATE_TEST_SUITE_P(Golden, LatentForms,
                          testing::Values("deepseek_v2", "deepseek_v3", "longcat_flash", "minicpm3",
                                          "kimi_linear"));
+
+TEST(LatentForm, TokensOf656BytesAreReadAsReferenceReadsThem) {
+  const testing_support::ScratchFolder folder;
+  testing_support::write_latent_checkpoint(folder.path(), {});
+  Opening opening{.folder = folder.path().string(),
+                  .backend = "reference",
+                  .kv_dtype = DType::fp8_e4m3,
+                  .latent = {}};
+  const Outcome reference = run(opening);
+  opening.backend = "cpu";
+  // A latent that rounds to the other side of e4m3 is a whole step of it apart.
+  expect_near(run(opening), reference, 3e-2f);
+}
 
 TEST(LatentForm, TheCheaperOneIsTakenStepByStep) {
   const LatentStatistics whole = run({.chunk_size = 128}).latent;
