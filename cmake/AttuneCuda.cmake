@@ -162,16 +162,17 @@ file(GLOB attune_cascade_sources CONFIGURE_DEPENDS
      ${CMAKE_SOURCE_DIR}/src/kernels/decode_plan/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/merge_states/sm80/*.cu
      ${CMAKE_SOURCE_DIR}/src/kernels/append_kv/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm90/*.cu
      ${CMAKE_SOURCE_DIR}/src/kernels/tensor_map/*.cu ${CMAKE_SOURCE_DIR}/src/device/cuda/*.cpp)
-set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/cuda/cascade_bench.cu PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
-add_executable(attune_cascade_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cuda/cascade_bench.cu ${attune_cascade_sources}
-               ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/dense_glue.cpp
-               ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/hopper_tiles.cpp
-               ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/paged_attention.cpp
-               ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/paged_planner.cpp
-               ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/prefill_choice.cpp)
-attune_cuda_target(attune_cascade_bench)
-target_include_directories(attune_cascade_bench PRIVATE ${CMAKE_SOURCE_DIR})
-target_link_libraries(attune_cascade_bench PRIVATE attune_plan attune_attention)
+foreach(source dense_glue hopper_tiles paged_attention paged_planner prefill_choice)
+  list(APPEND attune_cascade_sources ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/${source}.cpp)
+endforeach()
+# The plain-mma prefill kernel goes through it too.
+foreach(bench cascade mma_prefill)
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/cuda/${bench}_bench.cu PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
+  add_executable(attune_${bench}_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cuda/${bench}_bench.cu ${attune_cascade_sources})
+  attune_cuda_target(attune_${bench}_bench)
+  target_include_directories(attune_${bench}_bench PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(attune_${bench}_bench PRIVATE attune_plan attune_attention)
+endforeach()
 
 # And for the latent kernels.
 file(GLOB attune_mla_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/mla_decode/*/*.cu)

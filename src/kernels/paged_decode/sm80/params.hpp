@@ -7,23 +7,11 @@
 
 #include "attention/paged_kv.hpp"
 #include "attention/work_list.hpp"
+#include "base/fast_divisor.hpp"
 
 namespace attune::kernels::paged_decode::sm80 {
 
-/// x / divisor for 0 <= x < 2^31 by multiplication (Granlund and Montgomery, PLDI 1994).
-struct FastDivisor {
-  std::uint32_t divisor = 1;
-  std::uint32_t multiplier = 1u << 31;
-  std::uint32_t shift = 31;
-
-  FastDivisor() = default;
-  explicit FastDivisor(std::uint32_t d) : divisor(d) {
-    std::uint32_t log2 = 0;
-    while ((1u << log2) < d) ++log2;
-    shift = 31 + log2;
-    multiplier = static_cast<std::uint32_t>(((std::uint64_t{1} << shift) + d - 1) / d);
-  }
-};
+using base::FastDivisor;
 
 enum class Element : std::uint8_t { bf16, f16, f32 };
 

@@ -9,9 +9,7 @@
 
 namespace attune::kernels::paged_decode::sm80 {
 
-__device__ __forceinline__ std::uint32_t divide(std::uint32_t x, const FastDivisor& d) {
-  return static_cast<std::uint32_t>((static_cast<std::uint64_t>(x) * d.multiplier) >> d.shift);
-}
+using base::divide;
 
 /// What a warp does of an item: which of the CTA's heads, and which of the head's tiles.
 struct WarpRole {
