@@ -47,7 +47,7 @@ struct Setup {
   bool overlap = false;  ///< the card has programmatic dependent launch
   int num_sms = 0;
   int prefill_grid = 0;
-  PrefillKernels prefill_kernels;
+  PrefillKernels prefill_kernels{};
   attention::MaskRule rule;  ///< not causal where custom masks take over
   plan::CascadeMode cascade = plan::CascadeMode::off;
   /// The Hopper kernel of levels that all their rows see whole; none on other cards, for other

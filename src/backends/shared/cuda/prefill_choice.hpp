@@ -20,7 +20,7 @@ namespace attune::backends::shared::paged {
 /// Settled by a plan, kept by its refreshes.
 struct PrefillChoice {
   bool tiled = false;
-  hopper::Choice tiles;  ///< where tiled
+  hopper::Choice tiles{};  ///< where tiled
   std::string_view reason;
 };
 
