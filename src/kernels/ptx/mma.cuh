@@ -83,20 +83,31 @@ __device__ __forceinline__ std::uint32_t pack_pair<__half>(float low, float high
   return r;
 }
 
-/// Two stored fp8 numbers (the low half of `bytes`) as a pair of fp16.
-template <class Kv>
+/// Two stored fp8 numbers, the low or the high half of `bytes`, as a pair of fp16. The halves are
+/// named, not shifted: the conversion reads either one.
+template <class Kv, bool High = false>
 __device__ __forceinline__ std::uint32_t widen_fp8(std::uint32_t bytes) {
+  constexpr std::uint32_t kToUpperBytes = High ? 0x3424 : 0x1404;
   if constexpr (std::is_same_v<Kv, __nv_fp8_e5m2>) {
     // e5m2 is the upper half of fp16.
-    return __byte_perm(bytes, 0, 0x1404);
+    return __byte_perm(bytes, 0, kToUpperBytes);
   } else {
 #if __CUDA_ARCH__ >= 890
     std::uint32_t pair;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<std::uint16_t>(bytes)));
+    if constexpr (High)
+      asm("{\n"
+          ".reg .b16 l, h;\n"
+          "mov.b32 {l, h}, %1;\n"
+          "cvt.rn.f16x2.e4m3x2 %0, h;\n"
+          "}"
+          : "=r"(pair)
+          : "r"(bytes));
+    else
+      asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<std::uint16_t>(bytes)));
     return pair;
 #else
     // Moving sign, exponent and mantissa into fp16's places leaves 2^-8 of the value, exactly.
-    const std::uint32_t spread = __byte_perm(bytes, 0, 0x1404);
+    const std::uint32_t spread = __byte_perm(bytes, 0, kToUpperBytes);
     const std::uint32_t moved = (spread & 0x80008000u) | ((spread & 0x7f007f00u) >> 1);
     std::uint32_t pair;
     asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(moved), "r"(0x5c005c00u));

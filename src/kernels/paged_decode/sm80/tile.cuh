@@ -158,7 +158,7 @@ __device__ __forceinline__ void multiply_tile(const WarpState<Kv, Policy>& state
           if (32 * pair + 16 * half >= Policy::kKeyBytes) continue;
           const std::uint32_t wide[4] = {
               ptx::widen_fp8<Kv>(a[2 * half]), ptx::widen_fp8<Kv>(a[2 * half + 1]),
-              ptx::widen_fp8<Kv>(a[2 * half] >> 16), ptx::widen_fp8<Kv>(a[2 * half + 1] >> 16)};
+              ptx::widen_fp8<Kv, true>(a[2 * half]), ptx::widen_fp8<Kv, true>(a[2 * half + 1])};
 #pragma unroll
           for (int n = 0; n < kRowTiles; ++n)
             ptx::mma_16x8x16<T>(s[b][n], wide, state.q[2 * pair + half][n][0],
@@ -279,8 +279,8 @@ __device__ __forceinline__ void weigh_tile(WarpState<Kv, Policy>& state, const s
           if (32 * pair + 16 * half >= Policy::kValueBytes) continue;
           const std::uint32_t low = __byte_perm(a[2 * half], 0, 0x3120);
           const std::uint32_t high = __byte_perm(a[2 * half + 1], 0, 0x3120);
-          const std::uint32_t wide[4] = {ptx::widen_fp8<Kv>(low), ptx::widen_fp8<Kv>(low >> 16),
-                                         ptx::widen_fp8<Kv>(high), ptx::widen_fp8<Kv>(high >> 16)};
+          const std::uint32_t wide[4] = {ptx::widen_fp8<Kv>(low), ptx::widen_fp8<Kv, true>(low),
+                                         ptx::widen_fp8<Kv>(high), ptx::widen_fp8<Kv, true>(high)};
 #pragma unroll
           for (int n = 0; n < kRowTiles; ++n)
             ptx::mma_16x8x16<T>(state.o[2 * pair + half][n], wide, weights[b][n][0],

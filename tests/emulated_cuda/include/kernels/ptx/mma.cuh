@@ -130,8 +130,9 @@ std::uint32_t pack_pair(float low, float high) {
   return bits(low) | bits(high) << 16;
 }
 
-template <class Kv>
+template <class Kv, bool High = false>
 std::uint32_t widen_fp8(std::uint32_t bytes) {
+  if (High) bytes >>= 16;
   constexpr auto kKind = std::is_same_v<Kv, __nv_fp8_e5m2> ? __NV_E5M2 : __NV_E4M3;
   const auto half = [&](std::uint32_t byte) {
     return std::uint32_t{
