@@ -55,7 +55,10 @@ Status check_pages(const BatchView& batch) {
                                    most, " for a request of ", pages, " pages of ", batch.page_size,
                                    " tokens"));
   }
-  for (std::size_t e = 0; e < batch.kv_indices.size(); ++e)
+  // A plan a step reads thousands of page ids: their sign bits together first.
+  std::int32_t signs = 0;
+  for (const std::int32_t page : batch.kv_indices) signs |= page;
+  for (std::size_t e = 0; signs < 0 && e < batch.kv_indices.size(); ++e)
     if (batch.kv_indices[e] < 0)
       return invalid_argument(
           join("kv_indices[", e, "] = ", batch.kv_indices[e], " is negative: not a page id"));
@@ -330,8 +333,9 @@ Result<BatchFacts> validate_batch(const BatchView& batch, const AttentionSpec& s
     facts.max_kv_len = std::max(facts.max_kv_len, batch.kv_len(i));
   }
   facts.num_kv_tokens = batch.source == KvSource::ragged ? batch.kv_indptr.back() : 0;
-  for (const std::int32_t page : batch.kv_indices)
-    facts.max_page_id = std::max<std::int64_t>(facts.max_page_id, page);
+  std::int32_t largest = -1;
+  for (const std::int32_t page : batch.kv_indices) largest = std::max(largest, page);
+  facts.max_page_id = largest;
   return facts;
 }
 

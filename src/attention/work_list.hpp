@@ -139,9 +139,10 @@ struct EvenSizes {
 }
 namespace detail {
 
+/// tiles / size to the nearest, one at least. Most requests stay whole: no division for them.
 [[nodiscard]] constexpr std::int32_t rounded(std::int64_t tiles, std::int64_t size) {
-  const std::int64_t n = (tiles + size / 2) / size;
-  return static_cast<std::int32_t>(n < 1 ? 1 : n);
+  const std::int64_t halved = tiles + size / 2;
+  return halved < 2 * size ? 1 : static_cast<std::int32_t>(halved / size);
 }
 
 /// The level a request belongs to: a short one that of its place in the work, `left` tiles before
@@ -195,9 +196,14 @@ namespace detail {
 [[nodiscard]] constexpr DecodeChunk chunk_of(const DecodeRequest& request, const CutState& s,
                                              const CutPieces& pieces, std::int32_t i) {
   const std::int64_t tiles = pieces.tiles;
+  const auto cut = [&](std::int64_t n) {
+    return s.at + (n == 0              ? 0
+                   : n == pieces.count ? pieces.tiles
+                                       : static_cast<std::int32_t>(tiles * n / pieces.count));
+  };
   return {.request = request,
-          .tile_begin = s.at + static_cast<std::int32_t>(tiles * i / pieces.count),
-          .tile_end = s.at + static_cast<std::int32_t>(tiles * (i + 1) / pieces.count),
+          .tile_begin = cut(i),
+          .tile_end = cut(i + 1),
           .part = s.part + i,
           .parts = s.parts,
           .first_place = s.first_place};
