@@ -296,6 +296,8 @@ Status PagedBackend::run_prefill(const PagedPlan& plan, const LayerCall& call,
   fill_tensors(context_.spec, call, p);
   if (plan.cascades) aim_at_states(context_.spec, plan.parts, p);
   p.kv = keys_of(plan, call);
+  p.group = base::FastDivisor(static_cast<std::uint32_t>(p.gqa_group_size));
+  p.page = base::FastDivisor(static_cast<std::uint32_t>(p.kv.page_size));
   p.rules = plan.parts.rules;
   p.work = plan.parts.prefill_work;
   p.items = plan.parts.items;

@@ -8,6 +8,7 @@
 #include "attention/mask.hpp"
 #include "attention/paged_kv.hpp"
 #include "attention/prefill_list.hpp"
+#include "base/fast_divisor.hpp"
 
 namespace attune::kernels::ragged_prefill::sm80 {
 
@@ -38,6 +39,8 @@ struct Params {
   std::int32_t head_dim_vo = 0;
   std::int32_t num_kv_heads = 1;
   std::int32_t gqa_group_size = 1;
+  base::FastDivisor group;   ///< gqa_group_size
+  base::FastDivisor page;    ///< kv.page_size
   attention::MaskRule rule;  ///< not causal where a custom mask takes over
   const std::uint8_t* custom_mask =
       nullptr;  ///< packed bits; PrefillItem::mask_begin points into it

@@ -1,31 +1,47 @@
-// Tile sizes of the general CUDA prefill kernel: planner and kernel read the same constants.
+// Tile sizes of the plain-mma prefill kernel: planner and kernel read the same constants.
 #pragma once
 
 namespace attune::kernels::ragged_prefill::sm80 {
 
-/// Padded: serves every head dim up to its own that is a multiple of 16 bytes; what lies beyond is
-/// zero.
-template <int DimQk, int DimVo, int KvBytes, int KeyTile, bool Padded = false>
+/// Rows of shared memory in units of sixteen bytes. The units of a row are exchanged by XOR with a
+/// number of the row, so that eight rows' units at one place (what ldmatrix reads at once) lie in
+/// eight different groups of banks without a byte of padding.
+template <int Bytes>
+struct SwizzledRows {
+  static_assert(Bytes % 16 == 0);
+  static constexpr int kBytes = Bytes;
+  static constexpr int kUnits = Bytes / 16;
+  /// Units change places within groups of this many: the power of two in kUnits, at most eight.
+  static constexpr int kGroup = (kUnits & -kUnits) > 8 ? 8 : kUnits & -kUnits;
+  /// Distributes over sums of numbers without a bit in common.
+  static constexpr int mix(int row) { return row % 8 / (8 / kGroup); }
+};
+
+/// 128 rows of queries against tiles of 64 keys. `Warps` warps share the rows; keys and values of a
+/// tile take turns in a ring of `Slots` slots. Padded: serves every head dim up to its own that is
+/// a multiple of 16 bytes; what lies beyond is zero.
+template <int DimQk, int DimVo, int KvBytes, int Warps, int Slots, bool Padded = false>
 struct Policy {
   static constexpr bool kPadded = Padded;
   static constexpr int kDimQk = DimQk;
   static constexpr int kDimVo = DimVo;
   static constexpr int kKvBytes = KvBytes;
-  static constexpr int kKeyTile = KeyTile;
-  static constexpr int kWarps = 4;
-  static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kRows = 16 * kWarps;
+  static constexpr int kKeyTile = 64;
+  static constexpr int kRows = 128;
+  static constexpr int kWarps = Warps;
+  static constexpr int kThreads = 32 * Warps;
+  static constexpr int kWarpRows = kRows / Warps;
+  static constexpr int kSlots = Slots;
 
-  // Rows of shared memory start an odd number of 16-byte units apart: ldmatrix meets no bank twice.
-  static constexpr int padded(int bytes) { return (bytes / 16 | 1) * 16; }
-  static constexpr int kKeyBytes = DimQk * KvBytes;
-  static constexpr int kValueBytes = DimVo * KvBytes;
-  static constexpr int kQueryStride = padded(DimQk * 2);
-  static constexpr int kKeyStride = padded(kKeyBytes);
-  static constexpr int kValueStride = padded(kValueBytes);
-  static constexpr int kStageBytes = KeyTile * (kKeyStride + kValueStride);
-  /// Two stages, and a unit that an odd row's last ldmatrix may touch.
-  static constexpr int kSharedBytes = kRows * kQueryStride + 2 * kStageBytes + 16;
+  using Queries = SwizzledRows<DimQk * 2>;
+  using Keys = SwizzledRows<DimQk * KvBytes>;
+  using Values = SwizzledRows<DimVo * KvBytes>;
+  static constexpr int kQueryBytes = kRows * Queries::kBytes;
+  static constexpr int kSlotBytes =
+      kKeyTile * (Keys::kBytes > Values::kBytes ? Keys::kBytes : Values::kBytes);
+  static constexpr int kSharedBytes = kQueryBytes + Slots * kSlotBytes;
+  /// CTAs a multiprocessor holds: eight warps of 255 registers a thread fill it.
+  static constexpr int kCtas = 8 / Warps;
 };
 
 }  // namespace attune::kernels::ragged_prefill::sm80

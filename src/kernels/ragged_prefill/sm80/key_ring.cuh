@@ -1,0 +1,168 @@
+// Paged keys and values on their way to shared memory: tiles of both take turns in a ring of slots.
+// Each lane looks up one row of its warp's share a tile ahead (sixteen of keys, sixteen of values),
+// and the warp passes the addresses around while it copies: a division and a page id for each row,
+// not for each sixteen bytes.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/ptx/cp_async.cuh"
+#include "kernels/ragged_prefill/sm80/params.hpp"
+#include "kernels/ragged_prefill/sm80/policy.hpp"
+
+namespace attune::kernels::ragged_prefill::sm80 {
+
+/// How `Threads` threads share a tile of `Tile` rows: a thread keeps its place in the row.
+template <class Rows, int Tile, int Threads>
+struct CopyShape {
+  static constexpr int columns() {
+    int n = 1;
+    while (n < Rows::kUnits) n *= 2;
+    return n;
+  }
+  static constexpr int kColumns = columns();
+  static_assert(kColumns <= 32, "a warp covers a row");
+  static constexpr int kRowsOfWarp = 32 / kColumns;
+  static constexpr int kRowsAtOnce = Threads / kColumns;
+  static constexpr int kPasses = Tile / kRowsAtOnce;
+
+  /// The n-th row that `warp` copies.
+  static constexpr int row(int warp, int n) {
+    return warp * kRowsOfWarp + n % kRowsOfWarp + n / kRowsOfWarp * kRowsAtOnce;
+  }
+};
+
+template <class Policy>
+class KeyRing {
+  using Keys = typename Policy::Keys;
+  using Values = typename Policy::Values;
+  template <class Rows>
+  using Shape = CopyShape<Rows, Policy::kKeyTile, Policy::kThreads>;
+  static_assert(Policy::kKeyTile / Policy::kWarps <= 16, "half a warp looks up the rows of a side");
+
+ public:
+  /// Steps that copies run ahead of their use.
+  static constexpr int kAhead = Policy::kSlots - 1;
+
+  __device__ KeyRing(const Params& p, std::uint8_t* slots)
+      : p_(p), slots_(slots), warp_(threadIdx.x / 32), lane_(threadIdx.x % 32) {}
+
+  /// The keys [kv_begin, kv_end) of an item; slots go on where the last item left them.
+  __device__ void begin(const attention::PrefillItem& item, int kv_head) {
+    entry_begin_ = item.entry_begin;
+    kv_len_ = item.kv_len;
+    kv_end_ = item.kv_end;
+    kv_head_ = kv_head;
+    first_ = item.kv_begin;
+    look_up(first_);
+  }
+
+  /// Starts copying the next tile's keys; values of a tile follow its keys. Beyond the last tile
+  /// nothing is copied. Each call is one group of cp.async.
+  __device__ void copy_keys() {
+    if (first_ < kv_end_) {
+      row_ = address(first_);
+      look_up(first_ + Policy::kKeyTile);
+      copy<Keys>(0, p_.head_dim_qk * Policy::kKvBytes);
+    }
+    ptx::cp_async_commit();
+  }
+  __device__ void copy_values() {
+    if (first_ < kv_end_) {
+      copy<Values>(16, p_.head_dim_vo * Policy::kKvBytes);
+      first_ += Policy::kKeyTile;
+    }
+    ptx::cp_async_commit();
+  }
+
+  /// The oldest slot, once everybody's part of it has landed; everybody has left the one before it.
+  __device__ const std::uint8_t* take() {
+    ptx::cp_async_wait<kAhead - 1>();
+    __syncthreads();
+    const std::uint8_t* slot = slots_ + out_;
+    out_ = after(out_);
+    return slot;
+  }
+
+ private:
+  static __device__ int after(int slot) {
+    return slot == (Policy::kSlots - 1) * Policy::kSlotBytes ? 0 : slot + Policy::kSlotBytes;
+  }
+
+  __device__ bool is_values() const { return lane_ >= 16; }
+  __device__ int token_of(int first) const {
+    const int n = lane_ % 16;
+    return first + (is_values() ? Shape<Values>::row(warp_, n) : Shape<Keys>::row(warp_, n));
+  }
+
+  /// Begins to read the page id of the lane's row of the tile at `first`.
+  __device__ void look_up(int first) {
+    const int token = token_of(first);
+    if (token >= kv_len_) return;
+    const std::int64_t entry = static_cast<std::int64_t>(entry_begin_) +
+                               base::divide(static_cast<std::uint32_t>(token), p_.page);
+    page_ = p_.kv.indices != nullptr ? __ldg(p_.kv.indices + entry) : static_cast<int>(entry);
+  }
+
+  __device__ const char* address(int first) const {
+    const bool values = is_values();
+    const auto* from = static_cast<const char*>(values ? p_.kv.v : p_.kv.k);
+    const int token = token_of(first);
+    // Rows beyond the request's keys are not read.
+    if (token >= kv_len_) return from;
+    const int slot =
+        token - static_cast<int>(base::divide(static_cast<std::uint32_t>(token), p_.page)) *
+                    p_.kv.page_size;
+    const std::int64_t place = page_ * (values ? p_.kv.v_page_stride : p_.kv.k_page_stride) +
+                               slot * (values ? p_.kv.v_token_stride : p_.kv.k_token_stride) +
+                               kv_head_ * (values ? p_.kv.v_head_stride : p_.kv.k_head_stride);
+    return from + place * Policy::kKvBytes;
+  }
+
+  template <class Rows>
+  __device__ void copy(int source, int row_bytes) {
+    if (first_ + Policy::kKeyTile <= kv_len_)
+      copy_rows<Rows, true>(source, row_bytes);
+    else
+      copy_rows<Rows, false>(source, row_bytes);
+    in_ = after(in_);
+  }
+
+  /// Keys that a request does not have become zero unread, and so do dims a padded kernel serves
+  /// beyond the call's.
+  template <class Rows, bool Whole>
+  __device__ void copy_rows(int source, int row_bytes) const {
+    using S = Shape<Rows>;
+    const int unit = lane_ % S::kColumns;
+    const int row = S::row(warp_, lane_ / S::kColumns);
+    const bool in_row = !Policy::kPadded || unit * 16 < row_bytes;
+    std::uint8_t* to = slots_ + in_ + row * Rows::kBytes;
+    const int swizzled = unit ^ Rows::mix(row);
+#pragma unroll
+    for (int pass = 0; pass < S::kPasses; ++pass) {
+      const auto from = __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(row_),
+                                    source + pass * S::kRowsOfWarp + lane_ / S::kColumns);
+      const int down = pass * S::kRowsAtOnce;
+      const bool valid = in_row && (Whole || first_ + row + down < kv_len_);
+      if (S::kColumns == Rows::kUnits || unit < Rows::kUnits)
+        ptx::cp_async_16(to + down * Rows::kBytes + (swizzled ^ Rows::mix(down)) * 16,
+                         reinterpret_cast<const char*>(from) + unit * 16, valid);
+    }
+  }
+
+  const Params& p_;
+  std::uint8_t* slots_;
+  int warp_;
+  int lane_;
+  int in_ = 0;   ///< bytes from slots_: the slot of the next copy …
+  int out_ = 0;  ///< … and of the next step
+  int entry_begin_ = 0;
+  int kv_len_ = 0;
+  int kv_end_ = 0;
+  int kv_head_ = 0;
+  int first_ = 0;              ///< of the tile to be copied
+  int page_ = 0;               ///< of the lane's row of the tile after the one row_ belongs to
+  const char* row_ = nullptr;  ///< where the lane's row of the tile lies
+};
+
+}  // namespace attune::kernels::ragged_prefill::sm80
