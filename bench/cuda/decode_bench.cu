@@ -505,7 +505,7 @@ double bytes_moved(const Problem& p) {
 Cut backend_cut(const Problem& p) {
   const int scale = 2 / bytes_of(p.kv);  // its rules are in bytes
   const int rows_a_cta = static_cast<int>(p.lens.size()) * p.kv_heads / num_sms();
-  return {rows_a_cta >= 6 ? 2 : 1, 512 * scale, 4096 * scale, 64 * scale};
+  return {bytes_of(p.kv) == 1 && rows_a_cta >= 6 ? 2 : 1, 512 * scale, 4096 * scale, 64 * scale};
 }
 
 /// The rows of issue 4 as the backend runs them.

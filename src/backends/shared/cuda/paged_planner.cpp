@@ -127,11 +127,12 @@ plan::CascadeCosts cascade_costs(const Setup& setup, bool tiled) {
 
 Sizes sizes_of(const Setup& setup, const BatchBounds& bounds) {
   Sizes n;
-  // Two heads a CTA where that still leaves every CTA several rows: fewer, longer items. Chosen
-  // from the batch alone, so a refreshed plan keeps it.
+  // 8-bit keys: two heads a CTA where that still leaves every CTA several rows, for fewer, longer
+  // items. Chosen from the batch alone, so a refreshed plan keeps it.
   const int rows_per_cta = static_cast<int>(bounds.max_batch * heads_of(setup) / setup.decode_grid);
-  n.shape = plan::decode_shape(setup.spec.num_kv_heads, setup.spec.gqa_group_size(),
-                               setup.decode->rows, rows_per_cta >= 6 ? 2 : 1);
+  n.shape =
+      plan::decode_shape(setup.spec.num_kv_heads, setup.spec.gqa_group_size(), setup.decode->rows,
+                         size_of(setup.spec.kv_dtype) == 1 && rows_per_cta >= 6 ? 2 : 1);
   if (decodes_possible(setup)) {
     n.decode_parts = std::max(2, kPartsPerCta * setup.decode_grid / heads_of(setup));
     n.max_chunks = static_cast<std::int32_t>(bounds.max_batch) + n.decode_parts +

@@ -19,7 +19,7 @@ using attention::kMostLevels;
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 constexpr int kSharers = 8;  ///< lanes that write one request's chunks
-constexpr int kSharedRows = 256;
+constexpr int kSharedRows = 512;
 
 /// Numbers summed over the block side by side.
 template <int N>
@@ -134,7 +134,7 @@ class Planner {
       const std::int64_t mine = sizes.low + warp_ * step;
       std::int32_t chunks = 0;
       for (int r = lane_; r < p_.num_requests; r += 32)
-        chunks += static_cast<std::int32_t>((rows_[r].tiles + mine - 1) / mine);
+        chunks += static_cast<std::int32_t>(attention::quotient(rows_[r].tiles + mine - 1, mine));
 #pragma unroll
       for (int bits = 16; bits > 0; bits /= 2) chunks += __shfl_xor_sync(0xffffffffu, chunks, bits);
       __syncthreads();
