@@ -246,17 +246,19 @@ class Case {
     return const_cast<std::uint16_t*>(std::as_const(*this).key(request, j, d));
   }
 
-  /// Tokens in use become packed ones of any scales, and what they say is what is expected.
+  /// Tokens in use become packed ones, and what they say is what is expected.
   void pack_keys(std::mt19937& random) {
     packed_.assign(static_cast<std::size_t>(num_pages_ * page_size_ * packed::kTokenBytes), 0xff);
-    std::uniform_real_distribution<float> scales(0.001f, 0.01f);
+    // Not only powers of two, but of so few bits that what a token says is exact in bf16 and fp16.
+    std::uniform_int_distribution<int> quarters(4, 7);
+    std::uniform_int_distribution<int> exponents(-10, -8);
     for (std::size_t i = 0; i < p_.kv.size(); ++i)
       for (std::int32_t j = 0; j < p_.kv[i]; ++j) {
         std::uint16_t* const row = key(i, j, 0);
         std::uint8_t* const token =
             &packed_[static_cast<std::size_t>(row - cache_.data()) / kDimQk * packed::kTokenBytes];
         for (int block = 0; block < packed::kScales; ++block) {
-          const float scale = scales(random);
+          const float scale = std::ldexp(static_cast<float>(quarters(random)), exponents(random));
           std::memcpy(token + packed::kScalesAt + 4 * block, &scale, 4);
           for (int d = packed::kScaleBlock * block; d < packed::kScaleBlock * (block + 1); ++d) {
             token[d] = tensor::round_to<tensor::E4m3>(from_bf16(row[d]) / scale).bits;

@@ -14,6 +14,7 @@
 #include "kernels/ptx/tma.cuh"
 #include "kernels/ptx/warpgroup.cuh"
 #include "kernels/ptx/wgmma.cuh"
+#include "kernels/ptx/widen.cuh"
 
 namespace attune::kernels::mla_decode::sm90 {
 
@@ -39,6 +40,21 @@ __device__ __forceinline__ void load_rope_query(RopeQuery& to, const Element* pa
     const int chunk = (2 * step + matrix / 2) ^ (row % 8);
     ptx::ldmatrix_x4(to[step], ptx::shared_address(panel + row * 64 + chunk * 8));
   }
+}
+
+/// The queries' latent columns to fp16, each thread its share, where they lie.
+template <class Element>
+__device__ __forceinline__ void convert_queries(Element (&q)[kLatentPanels][kPanel]) {
+  auto* const chunks = reinterpret_cast<uint4*>(&q[0][0]);
+  constexpr int kChunks = kLatentPanels * kPanel / 8;
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < kChunks; i += kConsumers) {
+    const uint4 x = chunks[i];
+    chunks[i] = make_uint4(ptx::f16_of_bf16(x.x), ptx::f16_of_bf16(x.y), ptx::f16_of_bf16(x.z),
+                           ptx::f16_of_bf16(x.w));
+  }
+  ptx::fence_proxy_async();
+  ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
 }
 
 /// S = Q_rope K_rope^T.

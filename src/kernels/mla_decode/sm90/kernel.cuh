@@ -14,6 +14,8 @@
 // the halves and of the seesaw.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/mla_decode/sm90/packed_keys.cuh"
 #include "kernels/mla_decode/sm90/producer.cuh"
 #include "kernels/ptx/launch.cuh"
@@ -126,6 +128,7 @@ __device__ __forceinline__ void finish(float (&sums)[2][kRows], std::int32_t arr
 
 template <class Keys, class Element>
 __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
+  using Latent = typename Keys::Latent;
   const Share share = share_of(params);
   ptx::dependency_wait();
   const int other = w ^ 1;
@@ -169,6 +172,7 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
     ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
     ptx::mbarrier_wait(shared.q_full, query_parity);
     query_parity ^= 1;
+    if constexpr (!std::is_same_v<Latent, Element>) convert_queries(shared.q);
     // One tile, and not of this warpgroup: it has no scores to make.
     if (lane() == 0 && item.tile_end - item.tile_begin == 1 &&
         tiles % kStages != static_cast<std::uint32_t>(w))
@@ -191,15 +195,15 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair) {
         piece_wait(w, 1 + 2 * w + pair, own_parity);
-        issue_two_panels<Element>(s, q_own_half + pair * 2 * kPanelStep,
-                                  k_own_half + pair * 2 * kPanelStep);
+        issue_two_panels<Latent>(s, q_own_half + pair * 2 * kPanelStep,
+                                 k_own_half + pair * 2 * kPanelStep);
       }
       ptx::wgmma_commit();
     };
     const auto go_on_with_scores = [&](Scores& s, int pair) {
       piece_wait(w, 1 + 2 * other + pair, own_parity);
-      issue_two_panels<Element>(s, q_other_half + pair * 2 * kPanelStep,
-                                k_other_half + pair * 2 * kPanelStep);
+      issue_two_panels<Latent>(s, q_other_half + pair * 2 * kPanelStep,
+                               k_other_half + pair * 2 * kPanelStep);
       ptx::wgmma_commit();
     };
     // The other's tile: its maximum and probabilities are there, the output is ready for them.
@@ -213,8 +217,8 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
       given_parity ^= 1;
       clear_behind_last_key(tile, other);
       ptx::wgmma_fence();
-      issue_given_pv<Element, 0>(o, p_given, v_given);
-      issue_given_pv<Element, 1>(o, p_given, v_given);
+      issue_given_pv<Latent, 0>(o, p_given, v_given);
+      issue_given_pv<Latent, 1>(o, p_given, v_given);
       ptx::wgmma_commit();
     };
     const auto release_given = [&] {
@@ -230,16 +234,16 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
       next_maximum(s, state, params.scale_log2, next);
       const bool moved = move_maximum(state, next, factor);
       Probabilities p;
-      exponentiate<Element>(s, state, params.scale_log2, p);
+      exponentiate<Latent>(s, state, params.scale_log2, p);
       publish(shared, w, p, state);
       if (moved) rescale(o, factor);
       clear_behind_last_key(tile, w);
       own_parity ^= 1;
       ptx::wgmma_fence();
       // In two, so that the first columns' room is back before the next tile needs it.
-      issue_own_pv<Element, 0>(o, p, v_own);
+      issue_own_pv<Latent, 0>(o, p, v_own);
       ptx::wgmma_commit();
-      issue_own_pv<Element, 1>(o, p, v_own);
+      issue_own_pv<Latent, 1>(o, p, v_own);
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();
       release(shared.k_empty[w][1 + 2 * w]);

@@ -3,6 +3,11 @@
 // from registers to where the copy engine would have put them. A piece, two panels, is a block of
 // 128 latents under one scale.
 //
+// They become fp16 (scales too: those that are no powers of two are rounded, to three bits more than
+// FlashMLA's), which holds e4m3 times a power of two exactly and takes a conversion and a
+// product a pair; bf16 would take six instructions. So the latent columns of queries become fp16
+// too (convert_queries), and products of rope columns stay in bf16.
+//
 // Two pieces wait in registers for their room, so that a stage's refill is a matter of conversions
 // and not of the memory's latency.
 #pragma once
@@ -19,6 +24,7 @@ template <class Element>
 class PackedKeys {
  public:
   using Roles = sm90::Roles<256, 208, 48>;
+  using Latent = __half;
   static constexpr bool kMapped = true;
   static constexpr bool kClearsBehind = true;
   // A writer's fence would wait for its loads under way.
@@ -40,7 +46,7 @@ class PackedKeys {
     if (page_ == item.first_page) return;
     page_ = item.first_page;
     fetch_scales(page_);
-    scale_ = next_scale_;
+    take_scales();
     fetch(0, page_, 2 * stage);
     fetch(1, page_, 2 * stage + 1);
   }
@@ -82,7 +88,7 @@ class PackedKeys {
 
   __device__ __forceinline__ void advance() {
     page_ = next_page_;
-    scale_ = next_scale_;
+    take_scales();
     valid_ -= kKeys;
     own_half_ ^= 1;
   }
@@ -120,6 +126,9 @@ class PackedKeys {
         row_at(page, 4 * warp() + row % 4 + row / 4 * kRowsAtOnce) + packed::kScalesAt;
     next_scale_ = __ldcg(reinterpret_cast<const float*>(from) + lane() % 4);
   }
+  __device__ __forceinline__ void take_scales() {
+    scale_ = ptx::pack_pair<__half>(next_scale_, next_scale_);
+  }
 
   __device__ __forceinline__ void widen(int slot, int block, Element* panel) {
     static_assert(kOfThread * 4 == 8, "a scale a lane");
@@ -128,18 +137,18 @@ class PackedKeys {
     Element* const to = panel + row * 64;
 #pragma unroll
     for (int i = 0; i < kOfThread; ++i) {
-      float scale = __shfl_sync(kAllLanes, scale_, 4 * (4 * i + row_of_warp()) + block);
+      std::uint32_t scale = __shfl_sync(kAllLanes, scale_, 4 * (4 * i + row_of_warp()) + block);
       uint4 bytes = pieces_[slot][i];
       if (row + kRowsAtOnce * i >= valid_) {
         bytes = make_uint4(0, 0, 0, 0);
-        scale = 0.0f;
+        scale = 0;
       }
       uint4 low;
       uint4 high;
-      ptx::widen_e4m3<Element>(bytes.x, scale, low.x, low.y);
-      ptx::widen_e4m3<Element>(bytes.y, scale, low.z, low.w);
-      ptx::widen_e4m3<Element>(bytes.z, scale, high.x, high.y);
-      ptx::widen_e4m3<Element>(bytes.w, scale, high.z, high.w);
+      ptx::widen_e4m3(bytes.x, scale, low.x, low.y);
+      ptx::widen_e4m3(bytes.y, scale, low.z, low.w);
+      ptx::widen_e4m3(bytes.z, scale, high.x, high.y);
+      ptx::widen_e4m3(bytes.w, scale, high.z, high.w);
       *reinterpret_cast<uint4*>(to + kRowsAtOnce * i * 64 + at * 8) = low;
       *reinterpret_cast<uint4*>(to + kRowsAtOnce * i * 64 + (at ^ 1) * 8) = high;
     }
@@ -153,7 +162,7 @@ class PackedKeys {
   int valid_ = 0;     ///< keys of the tile and behind it
   int own_half_ = 0;  ///< which half of the tile's columns comes first
   uint4 pieces_[2][kOfThread];
-  float scale_;
+  std::uint32_t scale_;  ///< a pair of fp16
   float next_scale_;
 };
 

@@ -9,16 +9,18 @@
 
 namespace attune::kernels::mla_decode::sm90 {
 
-// A source of keys says whether the copy engine's map of the cache is used (kMapped), whether
-// values behind the last key are zero already (kClearsBehind), whether the products may read what
-// has arrived without a fence (kFences), how many threads load, and arrivals(piece) at a full
-// barrier. load() takes the piece's number in the order of a tile's four latent pieces.
+// A source of keys says what type latents have in shared memory (Latent), whether the copy engine's
+// map of the cache is used (kMapped), whether values behind the last key are zero already
+// (kClearsBehind), whether the products may read what has arrived without a fence (kFences), how
+// many threads load, and arrivals(piece) at a full barrier. load() takes the piece's number in the
+// order of a tile's four latent pieces.
 
 /// Pages of one tile: a thread asks for panels, the copy engine brings them.
 template <class Element>
 class PageKeys {
  public:
   using Roles = sm90::Roles<128, 224, 56>;
+  using Latent = Element;
   static constexpr bool kMapped = true;
   static constexpr bool kClearsBehind = false;
   static constexpr bool kFences = true;
@@ -66,6 +68,7 @@ template <class Element>
 class TokenKeys {
  public:
   using Roles = sm90::Roles<128, 224, 56>;
+  using Latent = Element;
   static constexpr bool kMapped = false;
   static constexpr bool kClearsBehind = true;
   static constexpr bool kFences = false;

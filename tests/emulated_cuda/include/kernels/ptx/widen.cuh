@@ -1,6 +1,8 @@
 // kernels/ptx/widen.cuh in plain C++.
 #pragma once
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
 #include <cstdint>
@@ -9,13 +11,19 @@
 
 namespace attune::kernels::ptx {
 
-template <class Element>
-void widen_e4m3(std::uint32_t four, float scale, std::uint32_t& first, std::uint32_t& second) {
+inline void widen_e4m3(std::uint32_t four, std::uint32_t scale, std::uint32_t& first,
+                       std::uint32_t& second) {
   const auto value = [&](int i) {
-    return scale * fragments::element<__half>(widen_fp8<__nv_fp8_e4m3>(four >> 8 * i), 0);
+    return fragments::element<__half>(widen_fp8<__nv_fp8_e4m3>(four >> 8 * i), 0) *
+           fragments::element<__half>(scale, i % 2);
   };
-  first = pack_pair<Element>(value(0), value(1));
-  second = pack_pair<Element>(value(2), value(3));
+  first = pack_pair<__half>(value(0), value(1));
+  second = pack_pair<__half>(value(2), value(3));
+}
+
+inline std::uint32_t f16_of_bf16(std::uint32_t pair) {
+  return pack_pair<__half>(fragments::element<__nv_bfloat16>(pair, 0),
+                           fragments::element<__nv_bfloat16>(pair, 1));
 }
 
 }  // namespace attune::kernels::ptx
