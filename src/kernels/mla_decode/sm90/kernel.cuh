@@ -17,7 +17,6 @@
 #include <type_traits>
 
 #include "kernels/mla_decode/sm90/packed_keys.cuh"
-#include "kernels/mla_decode/sm90/producer.cuh"
 #include "kernels/ptx/launch.cuh"
 
 namespace attune::kernels::mla_decode::sm90 {
@@ -321,7 +320,10 @@ __global__ void __launch_bounds__(KeysOf<Element>::Roles::kThreads, 1)
 
   if (warpgroup >= 2) {
     ptx::registers_give<Keys::Roles::kOfProducer>();
-    if (threadIdx.x < kConsumers + Keys::kThreads) produce<Keys>(shared, params, q_map, k_map);
+    if constexpr (Keys::kWidens)
+      produce_packed(shared, params, q_map, k_map);
+    else if (threadIdx.x < kConsumers + Keys::kThreads)
+      produce<Keys>(shared, params, q_map, k_map);
   } else {
     ptx::registers_take<Keys::Roles::kOfConsumer>();
     consume<Keys>(shared, params, warpgroup);

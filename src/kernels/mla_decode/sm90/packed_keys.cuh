@@ -1,10 +1,9 @@
 // Keys from the fp8 latent cache, 656 bytes a token: the copy engine brings the rope panel, and
-// eight warps, two on each scheduler so that one converts while the other waits, widen the latents
-// from registers to where the copy engine would have put them. A piece, two panels, is a block of
-// 128 latents under one scale.
+// the producer's four warps widen the latents from registers to where the copy engine would have
+// put them. A piece, two panels, is a block of 128 latents under one scale.
 //
-// They become fp16 (scales too: those that are no powers of two are rounded, to three bits more than
-// FlashMLA's), which holds e4m3 times a power of two exactly and takes a conversion and a
+// They become fp16 (scales too: those that are no powers of two are rounded, to three bits more
+// than FlashMLA's), which holds e4m3 times a power of two exactly and takes a conversion and a
 // product a pair; bf16 would take six instructions. So the latent columns of queries become fp16
 // too (convert_queries), and products of rope columns stay in bf16.
 //
@@ -13,7 +12,7 @@
 #pragma once
 
 #include "attention/packed_latent.hpp"
-#include "kernels/mla_decode/sm90/collective.cuh"
+#include "kernels/mla_decode/sm90/producer.cuh"
 #include "kernels/ptx/widen.cuh"
 
 namespace attune::kernels::mla_decode::sm90 {
@@ -23,8 +22,9 @@ namespace packed = attention::packed_latent;
 template <class Element>
 class PackedKeys {
  public:
-  using Roles = sm90::Roles<256, 208, 48>;
+  using Roles = sm90::Roles<128, 208, 88>;
   using Latent = __half;
+  static constexpr bool kWidens = true;
   static constexpr bool kMapped = true;
   static constexpr bool kClearsBehind = true;
   // A writer's fence would wait for its loads under way.
@@ -34,76 +34,58 @@ class PackedKeys {
     return piece == kRopePiece ? 1 : kThreads / 32;
   }
 
-  __device__ PackedKeys(const Params& params, const CUtensorMap& map)
-      : params_(params),
-        map_(map),
-        hint_(params.lanes == 1 ? ptx::CacheHint::evict_first : ptx::CacheHint::evict_normal) {}
+  __device__ explicit PackedKeys(const Params& params) : params_(params) {}
 
   /// Takes what was asked for at the end of the item before, or asks.
-  __device__ __forceinline__ void begin(const attention::LatentItem& item, int stage) {
-    valid_ = item.kv_len - item.tile_begin * kKeys;
-    own_half_ = stage;
-    if (page_ == item.first_page) return;
-    page_ = item.first_page;
-    fetch_scales(page_);
+  __device__ __forceinline__ void begin(int page, int stage) {
+    if (page_ == page) return;
+    page_ = page;
+    fetch_scales(page);
     take_scales();
-    fetch(0, page_, 2 * stage);
-    fetch(1, page_, 2 * stage + 1);
+    fetch(0, page, 2 * stage);
+    fetch(1, page, 2 * stage + 1);
   }
 
-  __device__ __forceinline__ void look_ahead(const attention::LatentItem& item, int tile,
-                                             const attention::LatentItem* next) {
-    next_page_ = -1;
-    if (tile + 1 < item.tile_end)
-      next_page_ = params_.kv_indices[item.entry_begin + tile + 1];
-    else if (next != nullptr && next->tile_begin < next->tile_end)
-      next_page_ = next->first_page;
-  }
+  [[nodiscard]] __device__ __forceinline__ int page() const { return page_; }
 
-  template <int Panels>
-  __device__ __forceinline__ void load(Element (*panels)[kPanel], int first, int order,
-                                       ptx::Mbarrier& full) {
-    if constexpr (Panels == 1) {
-      if (threadIdx.x == kConsumers) {
-        ptx::mbarrier_arrive_expect(full, kPanel * sizeof(Element));
-        ptx::tma_load(panels[kRopePanel], map_, full, hint_, 0, 0, page_);
-      }
-      __syncwarp();
-      return;
-    }
-    widen(order % 2, first / 2, panels[first + chunk() / 4]);
+  /// Piece `order` of a tile, of which `valid` keys exist: the columns of block `block`. Asks for
+  /// the piece after next: this tile's other half, then the own half of the next tile, on page
+  /// `next` (-1 = none), which are the same columns.
+  __device__ __forceinline__ void put(Element (*panels)[kPanel], int order, int block, int valid,
+                                      int next, ptx::Mbarrier& full) {
+    widen(order % 2, block, panels[2 * block + chunk() / 4], valid);
     __syncwarp();
     if (lane() == 0) ptx::mbarrier_arrive(full);
-    // The piece after next: this tile's other half, then the next tile's own half, which are the
-    // same columns.
-    const int page = order < 2 ? page_ : next_page_;
-    if (page >= 0) fetch(order % 2, page, 2 * (own_half_ ^ 1) + order % 2);
-    if (order > 0 || next_page_ < 0) return;
-    fetch_scales(next_page_);
-    if (threadIdx.x == kConsumers)
-      ptx::bulk_prefetch(row_at(next_page_, 0),
-                         (kKeys - 1) * params_.k_token_stride + packed::kTokenBytes);
-    __syncwarp();
+    const int page = order < 2 ? page_ : next;
+    if (page >= 0) fetch(order % 2, page, order < 2 ? block ^ 2 : block);
   }
 
-  __device__ __forceinline__ void advance() {
-    page_ = next_page_;
+  /// … and for its scales.
+  __device__ __forceinline__ void fetch_scales(int page) {
+    const int row = lane() / 2;
+    const std::uint8_t* const from =
+        row_at(page, 4 * warp_of_group() + row % 4 + row / 4 * kRowsAtOnce) + packed::kScalesAt;
+    next_scales_ = __ldcg(reinterpret_cast<const float2*>(from) + lane() % 2);
+  }
+
+  /// A page is read soon.
+  __device__ __forceinline__ void announce(int page) const {
+    ptx::bulk_prefetch(row_at(page, 0), (kKeys - 1) * params_.k_token_stride + packed::kTokenBytes);
+  }
+
+  __device__ __forceinline__ void advance(int next) {
+    page_ = next;
     take_scales();
-    valid_ -= kKeys;
-    own_half_ ^= 1;
   }
 
  private:
-  // A warp has rows 4 (warp) + {0 … 3} + 32 i, each thread a 16-byte chunk of one of the four.
+  // A warp has rows 4 (warp) + {0 … 3} + 16 i, each thread a 16-byte chunk of one of the four.
   // Eight neighbouring threads hold half of two rows, so that their stores meet all banks.
   static constexpr int kRowsAtOnce = kThreads / 8;
   static constexpr int kOfThread = kKeys / kRowsAtOnce;
-  static __device__ __forceinline__ int warp() {
-    return static_cast<int>(threadIdx.x - kConsumers) / 32;
-  }
   static __device__ __forceinline__ int chunk() { return lane() / 8 % 2 * 4 + lane() % 4; }
   static __device__ __forceinline__ int row_of_warp() { return lane() / 16 * 2 + lane() % 8 / 4; }
-  static __device__ __forceinline__ int first_row() { return 4 * warp() + row_of_warp(); }
+  static __device__ __forceinline__ int first_row() { return 4 * warp_of_group() + row_of_warp(); }
 
   __device__ __forceinline__ const std::uint8_t* row_at(int page, int row) const {
     return static_cast<const std::uint8_t*>(params_.k) + page * params_.k_page_stride +
@@ -119,27 +101,27 @@ class PackedKeys {
           __ldcg(reinterpret_cast<const uint4*>(from + kRowsAtOnce * i * params_.k_token_stride));
   }
 
-  /// Of the warp's eight rows four scales each: lane l holds one of row l / 4.
-  __device__ __forceinline__ void fetch_scales(int page) {
-    const int row = lane() / 4;
-    const std::uint8_t* const from =
-        row_at(page, 4 * warp() + row % 4 + row / 4 * kRowsAtOnce) + packed::kScalesAt;
-    next_scale_ = __ldcg(reinterpret_cast<const float*>(from) + lane() % 4);
-  }
+  /// Of the warp's 16 rows four scales each: lane l holds two of row l / 2.
   __device__ __forceinline__ void take_scales() {
-    scale_ = ptx::pack_pair<__half>(next_scale_, next_scale_);
+    scales_ = ptx::pack_pair<__half>(next_scales_.x, next_scales_.y);
+  }
+  /// Of the thread's row i, twice.
+  __device__ __forceinline__ std::uint32_t scale_of(int i, int block) const {
+    const std::uint32_t two =
+        __shfl_sync(kAllLanes, scales_, 2 * (4 * i + row_of_warp()) + block / 2);
+    return __byte_perm(two, 0, block % 2 == 0 ? 0x1010 : 0x3232);
   }
 
-  __device__ __forceinline__ void widen(int slot, int block, Element* panel) {
-    static_assert(kOfThread * 4 == 8, "a scale a lane");
+  __device__ __forceinline__ void widen(int slot, int block, Element* panel, int valid) {
+    static_assert(kOfThread * 4 == 16, "two scales a lane");
     const int row = first_row();
     const int at = 2 * (chunk() % 4) ^ row % 8;
     Element* const to = panel + row * 64;
 #pragma unroll
     for (int i = 0; i < kOfThread; ++i) {
-      std::uint32_t scale = __shfl_sync(kAllLanes, scale_, 4 * (4 * i + row_of_warp()) + block);
+      std::uint32_t scale = scale_of(i, block);
       uint4 bytes = pieces_[slot][i];
-      if (row + kRowsAtOnce * i >= valid_) {
+      if (row + kRowsAtOnce * i >= valid) {
         bytes = make_uint4(0, 0, 0, 0);
         scale = 0;
       }
@@ -155,15 +137,70 @@ class PackedKeys {
   }
 
   const Params& params_;
-  const CUtensorMap& map_;
-  ptx::CacheHint hint_;
   int page_ = -1;
-  int next_page_ = -1;
-  int valid_ = 0;     ///< keys of the tile and behind it
-  int own_half_ = 0;  ///< which half of the tile's columns comes first
   uint4 pieces_[2][kOfThread];
-  std::uint32_t scale_;  ///< a pair of fp16
-  float next_scale_;
+  std::uint32_t scales_;  ///< of the page, in fp16
+  float2 next_scales_;
 };
+
+/// Feeds both rings with packed keys. Items are read where they lie: what a loop over tiles keeps
+/// of them would push pieces out of the few registers of a producer.
+template <class Element>
+__device__ void produce_packed(Shared<Element>& shared, const Params& params,
+                               const CUtensorMap& q_map, const CUtensorMap& k_map) {
+  const Share share = share_of(params);
+  ptx::dependency_wait();
+  PackedKeys<Element> keys(params);
+  Errands<Element> errands(shared, params, q_map);
+  const bool asks = threadIdx.x == kConsumers;
+  const auto hint = params.lanes == 1 ? ptx::CacheHint::evict_first : ptx::CacheHint::evict_normal;
+  std::uint32_t tiles = 0;
+  for (int i = share.begin; i < share.end; ++i) {
+    const attention::LatentItem* const item = params.items + i;
+    if (item->first_block + share.lane >= item->num_blocks) continue;
+    const int end = item->tile_end;
+    int tile = item->tile_begin;
+    if (tile >= end) continue;
+    const std::int32_t* pages = params.kv_indices + item->entry_begin + tile;
+    int valid = item->kv_len - tile * kKeys;
+    keys.begin(item->first_page, static_cast<int>(tiles % kStages));
+    for (; tile < end; ++tile, ++tiles, ++pages, valid -= kKeys) {
+      const int stage = static_cast<int>(tiles % kStages);
+      const std::uint32_t parity = tiles / kStages % 2 ^ 1;
+      int next = -1;
+      if (tile + 1 < end)
+        next = pages[1];
+      else if (i + 1 < share.end && item[1].tile_begin < item[1].tile_end)
+        next = item[1].first_page;
+      if (asks) {
+        const int block = item->first_block + share.lane;
+        const bool first = tile == item->tile_begin;
+        if (first) errands.ask_queries(*item, block);
+        ptx::mbarrier_wait(shared.k_empty[stage][kRopePiece], parity);
+        ptx::mbarrier_arrive_expect(shared.k_full[stage][kRopePiece], kPanel * sizeof(Element));
+        ptx::tma_load(shared.k[stage][kRopePanel], k_map, shared.k_full[stage][kRopePiece], hint, 0,
+                      0, keys.page());
+      }
+      __syncwarp();
+#pragma unroll
+      for (int order = 0; order < 4; ++order) {
+        const int block = 2 * (stage ^ order / 2) + order % 2;
+        ptx::mbarrier_wait(shared.k_empty[stage][1 + block], parity);
+        keys.put(shared.k[stage], order, block, valid, next, shared.k_full[stage][1 + block]);
+        if (order == 0 && next >= 0) {
+          keys.fetch_scales(next);
+          if (asks) keys.announce(next);
+          __syncwarp();
+        }
+      }
+      keys.advance(next);
+      if (asks) {
+        if (tile == item->tile_begin) errands.ask_rope(*item, item->first_block + share.lane);
+        if (tile + 1 == end) errands.draw(*item, share.lane);
+      }
+      __syncwarp();
+    }
+  }
+}
 
 }  // namespace attune::kernels::mla_decode::sm90

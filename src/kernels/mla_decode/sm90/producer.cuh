@@ -21,6 +21,7 @@ class PageKeys {
  public:
   using Roles = sm90::Roles<128, 224, 56>;
   using Latent = Element;
+  static constexpr bool kWidens = false;
   static constexpr bool kMapped = true;
   static constexpr bool kClearsBehind = false;
   static constexpr bool kFences = true;
@@ -33,19 +34,17 @@ class PageKeys {
         map_(map),
         hint_(params.lanes == 1 ? ptx::CacheHint::evict_first : ptx::CacheHint::evict_normal) {}
 
-  __device__ __forceinline__ void begin(const attention::LatentItem& item, int) {
+  __device__ __forceinline__ void begin(const attention::LatentItem& item) {
     page_ = item.first_page;
   }
 
   /// What the next tile needs, asked for long before.
-  __device__ __forceinline__ void look_ahead(const attention::LatentItem& item, int tile,
-                                             const attention::LatentItem*) {
+  __device__ __forceinline__ void look_ahead(const attention::LatentItem& item, int tile) {
     next_page_ = tile + 1 < item.tile_end ? params_.kv_indices[item.entry_begin + tile + 1] : 0;
   }
 
   template <int Panels>
-  __device__ __forceinline__ void load(Element (*panels)[kPanel], int first, int,
-                                       ptx::Mbarrier& full) {
+  __device__ __forceinline__ void load(Element (*panels)[kPanel], int first, ptx::Mbarrier& full) {
     ptx::mbarrier_arrive_expect(full, Panels * kPanel * sizeof(Element));
 #pragma unroll
     for (int panel = first; panel < first + Panels; ++panel)
@@ -69,6 +68,7 @@ class TokenKeys {
  public:
   using Roles = sm90::Roles<128, 224, 56>;
   using Latent = Element;
+  static constexpr bool kWidens = false;
   static constexpr bool kMapped = false;
   static constexpr bool kClearsBehind = true;
   static constexpr bool kFences = false;
@@ -77,13 +77,12 @@ class TokenKeys {
 
   __device__ TokenKeys(const Params& params, const CUtensorMap&) : params_(params) {}
 
-  __device__ __forceinline__ void begin(const attention::LatentItem& item, int) {
-    look_ahead(item, item.tile_begin - 1, nullptr);
+  __device__ __forceinline__ void begin(const attention::LatentItem& item) {
+    look_ahead(item, item.tile_begin - 1);
     advance();
   }
 
-  __device__ __forceinline__ void look_ahead(const attention::LatentItem& item, int tile,
-                                             const attention::LatentItem*) {
+  __device__ __forceinline__ void look_ahead(const attention::LatentItem& item, int tile) {
 #pragma unroll
     for (int i = 0; i < kOfThread; ++i) {
       const int key = (tile + 1) * kKeys + my_row() + kRowsAtOnce * i;
@@ -95,8 +94,7 @@ class TokenKeys {
   }
 
   template <int Panels>
-  __device__ __forceinline__ void load(Element (*panels)[kPanel], int first, int,
-                                       ptx::Mbarrier& full) {
+  __device__ __forceinline__ void load(Element (*panels)[kPanel], int first, ptx::Mbarrier& full) {
     const int chunk = static_cast<int>(threadIdx.x % 8);
     const int row = my_row();
     Element* const to = panels[first] + row * 64 + (chunk ^ row % 8) * 8;
@@ -142,8 +140,54 @@ __device__ __forceinline__ std::int32_t* counter_of(const Params& params,
   return params.arrivals + std::int64_t{item.meeting} * params.lanes + lane_of_group;
 }
 
-/// Feeds both rings, and draws who is first at a meeting. Pieces are asked for in the order in
-/// which their room is returned.
+/// What one thread asks for beside keys, and draws: an item's queries, and who is first at its
+/// meeting.
+template <class Element>
+class Errands {
+ public:
+  __device__ Errands(Shared<Element>& shared, const Params& params, const CUtensorMap& q_map)
+      : shared_(shared),
+        params_(params),
+        q_map_(q_map),
+        bytes_(static_cast<std::uint32_t>(params.heads_per_block * params.tokens_per_block * 64 *
+                                          sizeof(Element))) {}
+
+  /// Before an item's first tile.
+  __device__ __forceinline__ void ask_queries(const attention::LatentItem& item, int block) {
+    ptx::mbarrier_wait(shared_.q_empty, queries_ % 2 ^ 1);
+    ptx::mbarrier_arrive_expect(shared_.q_full, kLatentPanels * bytes_);
+    for (int panel = 0; panel < kLatentPanels; ++panel)
+      load(shared_.q[panel], panel, shared_.q_full, item, block);
+  }
+  /// Behind it: its panel lies in room that the item before still uses.
+  __device__ __forceinline__ void ask_rope(const attention::LatentItem& item, int block) {
+    ptx::mbarrier_wait(shared_.rope_empty, queries_++ % 2 ^ 1);
+    ptx::mbarrier_arrive_expect(shared_.rope_full, bytes_);
+    load(shared_.p[0], kRopePanel, shared_.rope_full, item, block);
+  }
+  /// Behind its last: the second at a meeting waits for the first.
+  __device__ __forceinline__ void draw(const attention::LatentItem& item, int lane_of_group) {
+    if (item.meeting >= 0)
+      shared_.arrival = ptx::arrive_at(counter_of(params_, item, lane_of_group));
+    ptx::mbarrier_arrive(shared_.drawn);
+  }
+
+ private:
+  __device__ __forceinline__ void load(void* to, int panel, ptx::Mbarrier& full,
+                                       const attention::LatentItem& item, int block) {
+    ptx::tma_load(to, q_map_, full, ptx::CacheHint::evict_normal, panel * 64,
+                  block % params_.head_blocks * params_.heads_per_block,
+                  item.q_token + block / params_.head_blocks * params_.tokens_per_block);
+  }
+
+  Shared<Element>& shared_;
+  const Params& params_;
+  const CUtensorMap& q_map_;
+  std::uint32_t bytes_;  ///< of a panel
+  std::uint32_t queries_ = 0;
+};
+
+/// Feeds both rings. Pieces are asked for in the order in which their room is returned.
 template <class Keys, class Element>
 __device__ void produce(Shared<Element>& shared, const Params& params, const CUtensorMap& q_map,
                         const CUtensorMap& k_map) {
@@ -153,34 +197,21 @@ __device__ void produce(Shared<Element>& shared, const Params& params, const CUt
   if (share.begin < share.end) item = params.items[share.begin];
   ptx::dependency_wait();
   Keys keys(params, k_map);
-  const bool asks_queries = threadIdx.x == kConsumers;
-  const auto query_bytes = static_cast<std::uint32_t>(
-      params.heads_per_block * params.tokens_per_block * 64 * sizeof(Element));
+  Errands<Element> errands(shared, params, q_map);
+  const bool asks = threadIdx.x == kConsumers;
   std::uint32_t tiles = 0;
-  std::uint32_t queries = 0;
   for (int i = share.begin; i < share.end; ++i) {
     if (i > share.begin) item = params.items[i];
     const int block = item.first_block + share.lane;
     if (block >= item.num_blocks) continue;
-    const auto load_query = [&](void* to, int panel, ptx::Mbarrier& full) {
-      ptx::tma_load(to, q_map, full, ptx::CacheHint::evict_normal, panel * 64,
-                    block % params.head_blocks * params.heads_per_block,
-                    item.q_token + block / params.head_blocks * params.tokens_per_block);
-    };
-    const attention::LatentItem* const next = i + 1 < share.end ? params.items + i + 1 : nullptr;
-    if (item.tile_begin < item.tile_end) keys.begin(item, static_cast<int>(tiles % kStages));
+    keys.begin(item);
     for (int tile = item.tile_begin; tile < item.tile_end; ++tile, ++tiles) {
       const int stage = static_cast<int>(tiles % kStages);
       const std::uint32_t parity = tiles / kStages % 2 ^ 1;
-      keys.look_ahead(item, tile, next);
-      if (tile == item.tile_begin && asks_queries) {
-        ptx::mbarrier_wait(shared.q_empty, queries % 2 ^ 1);
-        ptx::mbarrier_arrive_expect(shared.q_full, kLatentPanels * query_bytes);
-        for (int panel = 0; panel < kLatentPanels; ++panel)
-          load_query(shared.q[panel], panel, shared.q_full);
-      }
+      keys.look_ahead(item, tile);
+      if (asks && tile == item.tile_begin) errands.ask_queries(item, block);
       ptx::mbarrier_wait(shared.k_empty[stage][kRopePiece], parity);
-      keys.template load<1>(shared.k[stage], kRopePanel, 0, shared.k_full[stage][kRopePiece]);
+      keys.template load<1>(shared.k[stage], kRopePanel, shared.k_full[stage][kRopePiece]);
 #pragma unroll
       for (int turn = 0; turn < 2; ++turn) {
         const int half = stage ^ turn;
@@ -188,22 +219,13 @@ __device__ void produce(Shared<Element>& shared, const Params& params, const CUt
         for (int pair = 0; pair < 2; ++pair) {
           const int piece = 1 + 2 * half + pair;
           ptx::mbarrier_wait(shared.k_empty[stage][piece], parity);
-          keys.template load<2>(shared.k[stage], kHalfPanels * half + 2 * pair, 2 * turn + pair,
+          keys.template load<2>(shared.k[stage], kHalfPanels * half + 2 * pair,
                                 shared.k_full[stage][piece]);
         }
       }
       keys.advance();
-      if (tile == item.tile_begin && asks_queries) {
-        ptx::mbarrier_wait(shared.rope_empty, queries++ % 2 ^ 1);
-        ptx::mbarrier_arrive_expect(shared.rope_full, query_bytes);
-        load_query(shared.p[0], kRopePanel, shared.rope_full);
-      }
-      // Not before the end is near: the second at a meeting waits for the first.
-      if (tile + 1 == item.tile_end && asks_queries) {
-        if (item.meeting >= 0)
-          shared.arrival = ptx::arrive_at(counter_of(params, item, share.lane));
-        ptx::mbarrier_arrive(shared.drawn);
-      }
+      if (asks && tile == item.tile_begin) errands.ask_rope(item, block);
+      if (asks && tile + 1 == item.tile_end) errands.draw(item, share.lane);
     }
   }
 }
