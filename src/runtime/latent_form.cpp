@@ -23,11 +23,12 @@ std::int64_t absorbed_cost(const model::AttentionConfig& config, const LatentWor
   return work.pairs * pair + work.queries * query;
 }
 
-std::int64_t expanded_cost(const model::AttentionConfig& config, const LatentWork& work) {
+std::int64_t expanded_cost(const model::AttentionConfig& config, const LatentWork& work,
+                           DeviceKind device) {
   const std::int64_t pair = config.head_dim_qk + config.head_dim_vo;
   const std::int64_t key =
       std::int64_t{config.kv_lora_rank} * (config.qk_nope_head_dim + config.head_dim_vo);
-  return work.pairs * pair + (work.queries + work.prefix_keys) * key;
+  return work.pairs * pair + (work.queries + work.prefix_keys) * key * expansion_factor(device);
 }
 
 }  // namespace attune::runtime

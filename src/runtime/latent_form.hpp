@@ -7,7 +7,7 @@
 //   * it computes a prompt: decoding and verification have too few queries a key;
 //   * a backend serves ordinary heads of these widths over ragged keys, with their lse;
 //   * that backend joins chunks of a prefix, or there is no prefix;
-//   * it is the cheaper form for the step as a whole.
+//   * it is the cheaper form for the step as a whole, on this device.
 //
 // Never in batch-invariant mode: the choice depends on what is cached, and the two forms round
 // differently.
@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include <attune/batch.hpp>
+#include <attune/device.hpp>
 
 #include "model/config.hpp"
 
@@ -44,10 +45,17 @@ struct LatentWork {
 };
 [[nodiscard]] LatentWork latent_work(const BatchView& batch);
 
+/// What the product behind a key's expansion costs, in multiply-adds of attention. On a CPU they
+/// cost the same. On a GPU keys and values leave and enter memory several times: measured on an
+/// H200 for 16 and 128 heads, 3.7 to 4.3 (docs/decisions/0008-latent-forms.md).
+[[nodiscard]] constexpr std::int64_t expansion_factor(DeviceKind device) {
+  return device == DeviceKind::cpu ? 1 : 4;
+}
+
 /// Multiply-adds a head.
 [[nodiscard]] std::int64_t absorbed_cost(const model::AttentionConfig& config,
                                          const LatentWork& work);
 [[nodiscard]] std::int64_t expanded_cost(const model::AttentionConfig& config,
-                                         const LatentWork& work);
+                                         const LatentWork& work, DeviceKind device);
 
 }  // namespace attune::runtime

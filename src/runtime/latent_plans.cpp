@@ -12,8 +12,9 @@ LatentForm LatentPlans::form_of(const BatchView& batch) const {
   if (!backends_.usable() || (work.prefix_keys > 0 && backends_.prefix == nullptr))
     return LatentForm::absorbed;
   if (options_.latent.form) return *options_.latent.form;
-  return expanded_cost(config_, work) < absorbed_cost(config_, work) ? LatentForm::expanded
-                                                                     : LatentForm::absorbed;
+  return expanded_cost(config_, work, ops_.device()) < absorbed_cost(config_, work)
+             ? LatentForm::expanded
+             : LatentForm::absorbed;
 }
 
 Result<std::span<const model::ExpandedPart>> LatentPlans::plan(const BatchView& batch,

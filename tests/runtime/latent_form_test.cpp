@@ -58,16 +58,22 @@ struct Prompts {
 
 TEST(LatentForm, QueriesDecideOverALongPrefix) {
   const model::AttentionConfig config = deepseek_v3();
-  const auto cheaper = [&](std::int64_t prefix, std::int64_t queries) {
+  const auto cheaper = [&](std::int64_t prefix, std::int64_t queries,
+                           DeviceKind device = DeviceKind::cpu) {
     Prompts prompts{.prefix = {prefix}, .queries = {queries}};
     const LatentWork work = latent_work(prompts.view(64));
-    return expanded_cost(config, work) < absorbed_cost(config, work);
+    return expanded_cost(config, work, device) < absorbed_cost(config, work);
   };
   // A key's expansion is 131072 multiply-adds, which 768 fewer a pair earn back at 171 queries.
   EXPECT_FALSE(cheaper(100000, 170));
   EXPECT_TRUE(cheaper(100000, 172));
   EXPECT_TRUE(cheaper(0, 1));
   EXPECT_TRUE(cheaper(0, 4096));
+  // On a GPU it costs four times as much, and a prompt of its own has few queries a key.
+  EXPECT_FALSE(cheaper(100000, 680, DeviceKind::cuda));
+  EXPECT_TRUE(cheaper(100000, 700, DeviceKind::cuda));
+  EXPECT_FALSE(cheaper(0, 1000, DeviceKind::cuda));
+  EXPECT_TRUE(cheaper(0, 1100, DeviceKind::cuda));
 }
 
 TEST(LatentPlans, PrefixesAreCutIntoEqualChunks) {
