@@ -22,16 +22,16 @@ template <class Kv, class Policy>
 template <class Kv>
 [[nodiscard]] const Instance* instances_16(DType dtype, std::size_t& count) {
   static const Instance kRows[] = {
-      instance<Kv, Policy<64, 64, 2, 4, 3>>(dtype),
-      instance<Kv, Policy<80, 80, 2, 4, 3>>(dtype),
-      instance<Kv, Policy<96, 96, 2, 4, 3>>(dtype),
-      instance<Kv, Policy<128, 128, 2, 4, 3>>(dtype),
-      instance<Kv, Policy<192, 128, 2, 4, 2>>(dtype),
-      instance<Kv, Policy<192, 192, 2, 8, 3>>(dtype),
-      instance<Kv, Policy<256, 256, 2, 8, 3>>(dtype),
-      instance<Kv, Policy<64, 64, 2, 4, 3, true>>(dtype),
-      instance<Kv, Policy<128, 128, 2, 4, 3, true>>(dtype),
-      instance<Kv, Policy<256, 256, 2, 8, 3, true>>(dtype),
+      instance<Kv, Policy<64, 64, 2, 4, 64, 3>>(dtype),
+      instance<Kv, Policy<80, 80, 2, 4, 64, 2>>(dtype),
+      instance<Kv, Policy<96, 96, 2, 4, 32, 3>>(dtype),
+      instance<Kv, Policy<128, 128, 2, 4, 32, 3>>(dtype),
+      instance<Kv, Policy<192, 128, 2, 4, 32, 3>>(dtype),
+      instance<Kv, Policy<192, 192, 2, 8, 64, 2>>(dtype),
+      instance<Kv, Policy<256, 256, 2, 8, 32, 3>>(dtype),
+      instance<Kv, Policy<64, 64, 2, 4, 64, 3, true>>(dtype),
+      instance<Kv, Policy<128, 128, 2, 4, 32, 3, true>>(dtype),
+      instance<Kv, Policy<256, 256, 2, 8, 32, 3, true>>(dtype),
   };
   count = sizeof(kRows) / sizeof(kRows[0]);
   return kRows;
@@ -40,9 +40,9 @@ template <class Kv>
 template <class Kv>
 [[nodiscard]] const Instance* instances_8(DType dtype, std::size_t& count) {
   static const Instance kRows[] = {
-      instance<Kv, Policy<64, 64, 1, 4, 3>>(dtype),
-      instance<Kv, Policy<128, 128, 1, 4, 3>>(dtype),
-      instance<Kv, Policy<256, 256, 1, 8, 3>>(dtype),
+      instance<Kv, Policy<64, 64, 1, 4, 64, 3>>(dtype),
+      instance<Kv, Policy<128, 128, 1, 4, 32, 3>>(dtype),
+      instance<Kv, Policy<256, 256, 1, 8, 64, 3>>(dtype),
   };
   count = sizeof(kRows) / sizeof(kRows[0]);
   return kRows;

@@ -71,6 +71,7 @@ class PrefillKernel {
     const int grid = static_cast<int>(gridDim.x);
     // The costliest come first; every other round goes backwards, so that CTAs get equal sums.
     bool backwards = false;
+#pragma unroll 1
     for (int round = 0; round < total; round += grid, backwards = !backwards) {
       const int i = round + static_cast<int>(backwards ? grid - 1 - blockIdx.x : blockIdx.x);
       if (i >= total) continue;
@@ -88,7 +89,6 @@ class PrefillKernel {
     float sum[kRowBlocks][2];
   };
   using Logits = float[kRowBlocks][kKeyBlocks][4];
-  static constexpr int kAhead = KeyRing<Policy>::kAhead;
 
   __device__ int fragment_row(int m, int i) const {
     return warp_ * Policy::kWarpRows + 16 * m + 8 * i + lane_ / 4;
@@ -137,10 +137,12 @@ class PrefillKernel {
 
     // Nothing is copied for an item without keys, so that no copy meets another on its way.
     if (kv_begin < kv_end_) {
+      // Queries of the item before are still being read.
+      __syncthreads();
       copy_queries();
       ring_.begin(*item_, kv_head_);
 #pragma unroll
-      for (int step = 0; step < kAhead; ++step) copy_step(step);
+      for (int tile = 0; tile < KeyRing<Policy>::kAhead; ++tile) ring_.copy_next();
     }
     bound_rows();
     State state;
@@ -156,21 +158,16 @@ class PrefillKernel {
         state.sum[m][i] = 0.0f;
       }
     }
-    // Step 2 n takes the keys of tile n, step 2 n + 1 its values. Once all have met before a step,
-    // the copy kAhead steps later begins, into the slot that everybody has left.
+#pragma unroll 1
     for (int first = kv_begin; first < kv_end_; first += kKeyTile) {
-      const bool sees = first < seen_end_ && first + kKeyTile > seen_begin_;
       const std::uint8_t* keys = ring_.take();
-      copy_step(kAhead);
+      ring_.copy_next();
       if (kIsFp8<Kv> && first == kv_begin) convert_queries();
+      if (first >= seen_end_ || first + kKeyTile <= seen_begin_) continue;
       Logits s;
-      if (sees) {
-        products(keys, s);
-        soften(first, s, state);
-      }
-      const std::uint8_t* values = ring_.take();
-      copy_step(kAhead + 1);
-      if (sees) accumulate(values, s, state);
+      products(keys, s);
+      soften(first, s, state);
+      accumulate(keys + Policy::kKeyBytes, s, state);
     }
 #pragma unroll
     for (int m = 0; m < kRowBlocks; ++m)
@@ -186,8 +183,6 @@ class PrefillKernel {
       if (arrives_last()) join(state);
     }
   }
-
-  __device__ void copy_step(int step) { step % 2 == 0 ? ring_.copy_keys() : ring_.copy_values(); }
 
   __device__ void copy_queries() {
     using S = CopyShape<Queries, Policy::kRows, Policy::kThreads>;
@@ -253,7 +248,7 @@ class PrefillKernel {
     const int begin = max(row_begin_ - first, 0);
     const int end = min(row_end_ - first, kKeyTile);
     if (begin >= end) return 0;
-    std::uint64_t bits = ~std::uint64_t{0} >> (kKeyTile - (end - begin)) << begin;
+    std::uint64_t bits = ~std::uint64_t{0} >> (64 - (end - begin)) << begin;
     if (item_->mask_begin >= 0) bits &= mask_bits(first, end);
     return bits;
   }
@@ -450,23 +445,36 @@ class PrefillKernel {
         }
       }
     } else {
+      // The next fragments are on their way while these are multiplied.
       const std::uint32_t rows =
           row_at<Queries>(queries_, warp_ * Policy::kWarpRows + lane_ % 16, lane_ / 16);
       const std::uint32_t blocks = row_at<Keys>(keys, lane_ % 8 + lane_ / 16 * 8, lane_ / 8 % 2);
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        std::uint32_t a[kRowBlocks][4];
+      constexpr int kPairs = kKeyBlocks / 2;
+      std::uint32_t a[2][kRowBlocks][4];
+      std::uint32_t k[2][4];
+      const auto load_rows = [&](int step) {
 #pragma unroll
         for (int m = 0; m < kRowBlocks; ++m)
-          ptx::ldmatrix_x4(a[m], unit_at<Queries>(rows, 2 * step) + 16 * m * Queries::kBytes);
+          ptx::ldmatrix_x4(a[step % 2][m],
+                           unit_at<Queries>(rows, 2 * step) + 16 * m * Queries::kBytes);
+      };
+      const auto load_keys = [&](int n) {
+        ptx::ldmatrix_x4(
+            k[n % 2], unit_at<Keys>(blocks, 2 * (n / kPairs)) + 16 * (n % kPairs) * Keys::kBytes);
+      };
+      load_rows(0);
+      load_keys(0);
 #pragma unroll
-        for (int b = 0; b < kKeyBlocks; b += 2) {
-          std::uint32_t k[4];
-          ptx::ldmatrix_x4(k, unit_at<Keys>(blocks, 2 * step) + 8 * b * Keys::kBytes);
+      for (int step = 0; step < kSteps; ++step) {
+        if (step + 1 < kSteps) load_rows(step + 1);
+#pragma unroll
+        for (int pair = 0; pair < kPairs; ++pair) {
+          const int n = step * kPairs + pair;
+          if (n + 1 < kSteps * kPairs) load_keys(n + 1);
 #pragma unroll
           for (int m = 0; m < kRowBlocks; ++m) {
-            ptx::mma_16x8x16<T>(s[m][b], a[m], k[0], k[1]);
-            ptx::mma_16x8x16<T>(s[m][b + 1], a[m], k[2], k[3]);
+            ptx::mma_16x8x16<T>(s[m][2 * pair], a[step % 2][m], k[n % 2][0], k[n % 2][1]);
+            ptx::mma_16x8x16<T>(s[m][2 * pair + 1], a[step % 2][m], k[n % 2][2], k[n % 2][3]);
           }
         }
       }
@@ -476,6 +484,7 @@ class PrefillKernel {
   /// o += P V; the accumulators of one product, packed, are the A operand of the next.
   __device__ void accumulate(const std::uint8_t* values, const Logits& s, State& state) const {
     const std::uint32_t rows = row_at<Values>(values, lane_ % 16, lane_ / 16);
+    [[maybe_unused]] std::uint32_t v[2][4];
 #pragma unroll
     for (int t = 0; t < kKeyTile / 16; ++t) {
       std::uint32_t a[kRowBlocks][4];
@@ -509,14 +518,21 @@ class PrefillKernel {
           }
         }
       } else {
+        constexpr int kPairs = kDimBlocks / 2;
+        constexpr int kLast = kKeyTile / 16 * kPairs - 1;
+        const auto load_values = [&](int n) {
+          ptx::ldmatrix_x4_trans(v[n % 2], unit_at<Values>(rows, 2 * (n % kPairs)) +
+                                               16 * (n / kPairs) * Values::kBytes);
+        };
+        if (t == 0) load_values(0);
 #pragma unroll
-        for (int d = 0; d < kDimBlocks; d += 2) {
-          std::uint32_t v[4];
-          ptx::ldmatrix_x4_trans(v, unit_at<Values>(block, d));
+        for (int pair = 0; pair < kPairs; ++pair) {
+          const int n = t * kPairs + pair;
+          if (n < kLast) load_values(n + 1);
 #pragma unroll
           for (int m = 0; m < kRowBlocks; ++m) {
-            ptx::mma_16x8x16<T>(state.o[m][d], a[m], v[0], v[1]);
-            ptx::mma_16x8x16<T>(state.o[m][d + 1], a[m], v[2], v[3]);
+            ptx::mma_16x8x16<T>(state.o[m][2 * pair], a[m], v[n % 2][0], v[n % 2][1]);
+            ptx::mma_16x8x16<T>(state.o[m][2 * pair + 1], a[m], v[n % 2][2], v[n % 2][3]);
           }
         }
       }

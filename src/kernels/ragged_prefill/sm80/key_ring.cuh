@@ -1,7 +1,7 @@
-// Paged keys and values on their way to shared memory: tiles of both take turns in a ring of slots.
-// Each lane looks up one row of its warp's share a tile ahead (sixteen of keys, sixteen of values),
-// and the warp passes the addresses around while it copies: a division and a page id for each row,
-// not for each sixteen bytes.
+// Paged keys and values on their way to shared memory: a ring of stages, each
+// a tile of both. Each lane looks up one row of its warp's share a tile ahead (half of the lanes
+// keys, half values), and the warp passes the addresses around while it copies: a division and a
+// page id for each row, not for each sixteen bytes.
 #pragma once
 
 #include <cstdint>
@@ -41,13 +41,13 @@ class KeyRing {
   static_assert(Policy::kKeyTile / Policy::kWarps <= 16, "half a warp looks up the rows of a side");
 
  public:
-  /// Steps that copies run ahead of their use.
-  static constexpr int kAhead = Policy::kSlots - 1;
+  /// Tiles that copies run ahead of their use.
+  static constexpr int kAhead = Policy::kStages - 1;
 
-  __device__ KeyRing(const Params& p, std::uint8_t* slots)
-      : p_(p), slots_(slots), warp_(threadIdx.x / 32), lane_(threadIdx.x % 32) {}
+  __device__ KeyRing(const Params& p, std::uint8_t* stages)
+      : p_(p), stages_(stages), warp_(threadIdx.x / 32), lane_(threadIdx.x % 32) {}
 
-  /// The keys [kv_begin, kv_end) of an item; slots go on where the last item left them.
+  /// The keys [kv_begin, kv_end) of an item; stages go on where the last item left them.
   __device__ void begin(const attention::PrefillItem& item, int kv_head) {
     entry_begin_ = item.entry_begin;
     kv_len_ = item.kv_len;
@@ -57,36 +57,32 @@ class KeyRing {
     look_up(first_);
   }
 
-  /// Starts copying the next tile's keys; values of a tile follow its keys. Beyond the last tile
-  /// nothing is copied. Each call is one group of cp.async.
-  __device__ void copy_keys() {
-    if (first_ < kv_end_) {
-      row_ = address(first_);
-      look_up(first_ + Policy::kKeyTile);
-      copy<Keys>(0, p_.head_dim_qk * Policy::kKvBytes);
-    }
+  /// Starts copying the next tile, if there is one: one group of cp.async.
+  __device__ void copy_next() {
+    const char* row = address(first_);
+    look_up(first_ + Policy::kKeyTile);
+    std::uint8_t* stage = stages_ + in_;
+    copy<Keys>(stage, row, 0, p_.head_dim_qk * Policy::kKvBytes);
+    copy<Values>(stage + Policy::kKeyBytes, row, 16, p_.head_dim_vo * Policy::kKvBytes);
     ptx::cp_async_commit();
-  }
-  __device__ void copy_values() {
     if (first_ < kv_end_) {
-      copy<Values>(16, p_.head_dim_vo * Policy::kKvBytes);
       first_ += Policy::kKeyTile;
+      in_ = after(in_);
     }
-    ptx::cp_async_commit();
   }
 
-  /// The oldest slot, once everybody's part of it has landed; everybody has left the one before it.
+  /// The oldest stage, once everybody's part of it has landed; everybody has left the one before.
   __device__ const std::uint8_t* take() {
     ptx::cp_async_wait<kAhead - 1>();
     __syncthreads();
-    const std::uint8_t* slot = slots_ + out_;
+    const std::uint8_t* stage = stages_ + out_;
     out_ = after(out_);
-    return slot;
+    return stage;
   }
 
  private:
-  static __device__ int after(int slot) {
-    return slot == (Policy::kSlots - 1) * Policy::kSlotBytes ? 0 : slot + Policy::kSlotBytes;
+  static __device__ int after(int stage) {
+    return stage == (Policy::kStages - 1) * Policy::kStageBytes ? 0 : stage + Policy::kStageBytes;
   }
 
   __device__ bool is_values() const { return lane_ >= 16; }
@@ -119,50 +115,41 @@ class KeyRing {
     return from + place * Policy::kKvBytes;
   }
 
-  template <class Rows>
-  __device__ void copy(int source, int row_bytes) {
-    if (first_ + Policy::kKeyTile <= kv_len_)
-      copy_rows<Rows, true>(source, row_bytes);
-    else
-      copy_rows<Rows, false>(source, row_bytes);
-    in_ = after(in_);
-  }
-
   /// Keys that a request does not have become zero unread, and so do dims a padded kernel serves
-  /// beyond the call's.
-  template <class Rows, bool Whole>
-  __device__ void copy_rows(int source, int row_bytes) const {
+  /// beyond the call's. No branch: the warp stays together for its shuffles.
+  template <class Rows>
+  __device__ void copy(std::uint8_t* tile, const char* address, int source, int row_bytes) const {
     using S = Shape<Rows>;
     const int unit = lane_ % S::kColumns;
     const int row = S::row(warp_, lane_ / S::kColumns);
+    const bool copies = first_ < kv_end_ && unit < Rows::kUnits;
     const bool in_row = !Policy::kPadded || unit * 16 < row_bytes;
-    std::uint8_t* to = slots_ + in_ + row * Rows::kBytes;
+    const int rows = kv_len_ - first_ - row;
+    std::uint8_t* to = tile + row * Rows::kBytes;
     const int swizzled = unit ^ Rows::mix(row);
 #pragma unroll
     for (int pass = 0; pass < S::kPasses; ++pass) {
-      const auto from = __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(row_),
+      const auto from = __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(address),
                                     source + pass * S::kRowsOfWarp + lane_ / S::kColumns);
       const int down = pass * S::kRowsAtOnce;
-      const bool valid = in_row && (Whole || first_ + row + down < kv_len_);
-      if (S::kColumns == Rows::kUnits || unit < Rows::kUnits)
+      if (copies)
         ptx::cp_async_16(to + down * Rows::kBytes + (swizzled ^ Rows::mix(down)) * 16,
-                         reinterpret_cast<const char*>(from) + unit * 16, valid);
+                         reinterpret_cast<const char*>(from) + unit * 16, in_row && down < rows);
     }
   }
 
   const Params& p_;
-  std::uint8_t* slots_;
+  std::uint8_t* stages_;
   int warp_;
   int lane_;
-  int in_ = 0;   ///< bytes from slots_: the slot of the next copy …
-  int out_ = 0;  ///< … and of the next step
+  int in_ = 0;   ///< bytes from stages_: the slot of the next copy …
+  int out_ = 0;  ///< … and the next to be taken
   int entry_begin_ = 0;
   int kv_len_ = 0;
   int kv_end_ = 0;
   int kv_head_ = 0;
-  int first_ = 0;              ///< of the tile to be copied
-  int page_ = 0;               ///< of the lane's row of the tile after the one row_ belongs to
-  const char* row_ = nullptr;  ///< where the lane's row of the tile lies
+  int first_ = 0;  ///< of the tile to be copied
+  int page_ = 0;   ///< of the lane's row of that tile
 };
 
 }  // namespace attune::kernels::ragged_prefill::sm80

@@ -16,7 +16,7 @@ struct Instance {
   int head_dim_qk = 0;
   int head_dim_vo = 0;
   bool padded = false;  ///< serves smaller head dims too
-  int rows = 64;  ///< of a block
+  int rows = 64;        ///< of a block
   int key_tile = 64;
   int threads = 128;
   int shared_bytes = 0;

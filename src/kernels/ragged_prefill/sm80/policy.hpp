@@ -17,29 +17,30 @@ struct SwizzledRows {
   static constexpr int mix(int row) { return row % 8 / (8 / kGroup); }
 };
 
-/// 128 rows of queries against tiles of 64 keys. `Warps` warps share the rows; keys and values of a
-/// tile take turns in a ring of `Slots` slots. Padded: serves every head dim up to its own that is
-/// a multiple of 16 bytes; what lies beyond is zero.
-template <int DimQk, int DimVo, int KvBytes, int Warps, int Slots, bool Padded = false>
+/// 128 rows of queries, shared by `Warps` warps, against tiles of keys and values that lie in a
+/// ring of `Stages` stages. Padded: serves every head dim up to its own that is a multiple of 16
+/// bytes; what lies beyond is zero.
+template <int DimQk, int DimVo, int KvBytes, int Warps, int KeyTile, int Stages,
+          bool Padded = false>
 struct Policy {
   static constexpr bool kPadded = Padded;
   static constexpr int kDimQk = DimQk;
   static constexpr int kDimVo = DimVo;
   static constexpr int kKvBytes = KvBytes;
-  static constexpr int kKeyTile = 64;
+  static constexpr int kKeyTile = KeyTile;
   static constexpr int kRows = 128;
   static constexpr int kWarps = Warps;
   static constexpr int kThreads = 32 * Warps;
   static constexpr int kWarpRows = kRows / Warps;
-  static constexpr int kSlots = Slots;
+  static constexpr int kStages = Stages;
 
   using Queries = SwizzledRows<DimQk * 2>;
   using Keys = SwizzledRows<DimQk * KvBytes>;
   using Values = SwizzledRows<DimVo * KvBytes>;
   static constexpr int kQueryBytes = kRows * Queries::kBytes;
-  static constexpr int kSlotBytes =
-      kKeyTile * (Keys::kBytes > Values::kBytes ? Keys::kBytes : Values::kBytes);
-  static constexpr int kSharedBytes = kQueryBytes + Slots * kSlotBytes;
+  static constexpr int kKeyBytes = kKeyTile * Keys::kBytes;
+  static constexpr int kStageBytes = kKeyBytes + kKeyTile * Values::kBytes;
+  static constexpr int kSharedBytes = kQueryBytes + Stages * kStageBytes;
   /// CTAs a multiprocessor holds: eight warps of 255 registers a thread fill it.
   static constexpr int kCtas = 8 / Warps;
 };
