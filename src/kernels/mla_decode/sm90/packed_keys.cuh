@@ -163,15 +163,20 @@ __device__ void produce_packed(Shared<Element>& shared, const Params& params,
     if (tile >= end) continue;
     const std::int32_t* pages = params.kv_indices + item->entry_begin + tile;
     int valid = item->kv_len - tile * kKeys;
+    // The page of the tile `ahead` of this one, the next item's behind the last; -1 = none.
+    const auto page_of = [&](int ahead) {
+      if (tile + ahead < end) return pages[ahead];
+      const bool first = tile + ahead == end && i + 1 < share.end;
+      return first && item[1].tile_begin < item[1].tile_end ? item[1].first_page : -1;
+    };
     keys.begin(item->first_page, static_cast<int>(tiles % kStages));
+    int next = page_of(1);
+    if (asks && next >= 0) keys.announce(next);
     for (; tile < end; ++tile, ++tiles, ++pages, valid -= kKeys) {
       const int stage = static_cast<int>(tiles % kStages);
       const std::uint32_t parity = tiles / kStages % 2 ^ 1;
-      int next = -1;
-      if (tile + 1 < end)
-        next = pages[1];
-      else if (i + 1 < share.end && item[1].tile_begin < item[1].tile_end)
-        next = item[1].first_page;
+      // Read long before it is used.
+      const int after = page_of(2);
       if (asks) {
         const int block = item->first_block + share.lane;
         const bool first = tile == item->tile_begin;
@@ -187,14 +192,12 @@ __device__ void produce_packed(Shared<Element>& shared, const Params& params,
         const int block = 2 * (stage ^ order / 2) + order % 2;
         ptx::mbarrier_wait(shared.k_empty[stage][1 + block], parity);
         keys.put(shared.k[stage], order, block, valid, next, shared.k_full[stage][1 + block]);
-        if (order == 0 && next >= 0) {
-          keys.fetch_scales(next);
-          if (asks) keys.announce(next);
-          __syncwarp();
-        }
+        if (order == 0 && next >= 0) keys.fetch_scales(next);
       }
       keys.advance(next);
+      next = after;
       if (asks) {
+        if (after >= 0) keys.announce(after);
         if (tile == item->tile_begin) errands.ask_rope(*item, item->first_block + share.lane);
         if (tile + 1 == end) errands.draw(*item, share.lane);
       }
