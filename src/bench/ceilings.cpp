@@ -60,6 +60,10 @@ Ceiling read_bandwidth(Executor& executor, CpuIsa isa, std::int64_t bytes, int r
           .how = base::join("reading ", pieces * work.piece >> 20, " MiB")};
 }
 
+bool has_int8_products(CpuIsa isa) {
+  return probe::product_probe(static_cast<kernels::simd::Isa>(isa), DType::i8).input == DType::i8;
+}
+
 Ceiling product_rate(Executor& executor, CpuIsa isa, DType input, int repeats) {
   struct Work {
     const probe::ProductProbe* product;

@@ -20,8 +20,11 @@ struct Ceiling {
 [[nodiscard]] Ceiling read_bandwidth(Executor& executor, CpuIsa isa, std::int64_t bytes,
                                      int repeats = 5);
 
-/// Flop/s of independent products of `input` (fp32 multiply-add, or bf16 pairs where there are
-/// any). The best of `repeats`.
+/// Whether product_rate of DType::i8 is of products of signed bytes.
+[[nodiscard]] bool has_int8_products(CpuIsa isa);
+
+/// Flop/s of independent products of `input` (fp32 multiply-add, or bf16 pairs or signed bytes
+/// where there are any). The best of `repeats`.
 [[nodiscard]] Ceiling product_rate(Executor& executor, CpuIsa isa, DType input, int repeats = 5);
 
 }  // namespace attune::bench

@@ -58,13 +58,17 @@ class HostMachine final : public Machine {
     const Ceiling read = read_bandwidth(executor_, isa_, kCeilingBytes);
     const Ceiling bf16 = product_rate(executor_, isa_, DType::bf16);
     const Ceiling f32 = product_rate(executor_, isa_, DType::f32);
+    const bool bytes = has_int8_products(isa_);
+    const Ceiling int8 = bytes ? product_rate(executor_, isa_, DType::i8) : Ceiling{};
     return Ceilings{.bytes_per_s = read.rate,
                     .bf16_flops = std::max(bf16.rate, f32.rate),
                     .f32_flops = f32.rate,
+                    .int8_ops = int8.rate,
                     .latency_s = kLatencySeconds,
                     .bandwidth_how = read.how,
                     .bf16_how = bf16.rate > f32.rate ? bf16.how : f32.how,
-                    .f32_how = f32.how};
+                    .f32_how = f32.how,
+                    .int8_how = int8.how};
   }
 
   Result<std::vector<double>> time(const Work& work, const RunOptions& options) override {

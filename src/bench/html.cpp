@@ -137,6 +137,9 @@ std::string to_html(const Report& r) {
       escaped(r.device.name), r.threads, name(r.device.isa), r.ceilings.bytes_per_s / 1e9,
       escaped(r.ceilings.bandwidth_how), r.ceilings.bf16_flops / 1e12, escaped(r.ceilings.bf16_how),
       r.ceilings.f32_flops / 1e12, escaped(r.ceilings.f32_how));
+  if (r.ceilings.int8_ops > 0.0)
+    out += fmt::format("<p>int8 products {:.3f} TOP/s ({}).</p>", r.ceilings.int8_ops / 1e12,
+                       escaped(r.ceilings.int8_how));
   out += "<p>";
   for (const auto& [backend, fill] : colour)
     out += fmt::format("<span class='key' style='background:{}'></span>{}", fill, escaped(backend));

@@ -18,10 +18,12 @@ struct Ceilings {
   double bytes_per_s = 0.0;
   double bf16_flops = 0.0;
   double f32_flops = 0.0;
+  double int8_ops = 0.0;   ///< of products of signed bytes; 0 where the unit has none
   double latency_s = 0.0;  ///< a case whose floor is below this is bound by start and wake-up
   std::string bandwidth_how{};
   std::string bf16_how{};
   std::string f32_how{};
+  std::string int8_how{};
 };
 
 struct RunOptions {

@@ -51,6 +51,10 @@ std::string to_json(const Report& r) {
       {"read_gbps", r.ceilings.bytes_per_s / 1e9},   {"read_how", r.ceilings.bandwidth_how},
       {"bf16_tflops", r.ceilings.bf16_flops / 1e12}, {"bf16_how", r.ceilings.bf16_how},
       {"fp32_tflops", r.ceilings.f32_flops / 1e12},  {"fp32_how", r.ceilings.f32_how}};
+  if (r.ceilings.int8_ops > 0.0) {
+    out["ceilings"]["int8_tops"] = r.ceilings.int8_ops / 1e12;
+    out["ceilings"]["int8_how"] = r.ceilings.int8_how;
+  }
   out["rows"] = Json::array();
   for (const Row& row : r.rows)
     out["rows"].push_back({{"case", row.case_name},

@@ -118,6 +118,9 @@ int run_bench(const BenchOptions& o) {
   fmt::print(stderr, "reads {:.1f} GB/s, bf16 {:.3f} TFLOP/s ({}), fp32 {:.3f} TFLOP/s ({})\n",
              result.ceilings.bytes_per_s / 1e9, result.ceilings.bf16_flops / 1e12,
              result.ceilings.bf16_how, result.ceilings.f32_flops / 1e12, result.ceilings.f32_how);
+  if (result.ceilings.int8_ops > 0.0)
+    fmt::print(stderr, "int8 {:.3f} TOP/s ({})\n", result.ceilings.int8_ops / 1e12,
+               result.ceilings.int8_how);
   Status last_refusal;
   for (const bench::Case& c : *cases) {
     for (const std::string& backend : *backends) {

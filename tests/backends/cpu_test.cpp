@@ -287,7 +287,8 @@ std::vector<CpuIsa> levels() {
   return all;
 }
 
-void expect_close(const Problem::Answer& mine, const Problem::Answer& right, double bound) {
+void expect_close(const Problem::Answer& mine, const Problem::Answer& right, double bound,
+                  double lse_bound = 2e-5) {
   ASSERT_EQ(mine.o.size(), right.o.size());
   double scale = 1.0;
   for (double x : right.o)
@@ -301,9 +302,10 @@ void expect_close(const Problem::Answer& mine, const Problem::Answer& right, dou
     }
   }
   for (std::size_t i = 0; i + 1 < right.lse.size() && bad < 6; ++i) {
-    const bool same =
-        mine.lse[i] == right.lse[i] || (std::isnan(mine.lse[i]) && std::isnan(right.lse[i])) ||
-        std::fabs(mine.lse[i] - right.lse[i]) <= 2e-5 * std::max(1.0f, std::fabs(right.lse[i]));
+    const bool same = mine.lse[i] == right.lse[i] ||
+                      (std::isnan(mine.lse[i]) && std::isnan(right.lse[i])) ||
+                      std::fabs(mine.lse[i] - right.lse[i]) <=
+                          lse_bound * std::max(1.0f, std::fabs(right.lse[i]));
     if (!same) {
       ADD_FAILURE() << "lse[" << i << "] = " << mine.lse[i] << ", want " << right.lse[i];
       ++bad;
@@ -541,11 +543,19 @@ void check_tiles(const Case& c) {
   const Problem::Answer right = problem.solve(&reference::make, {});
   auto pool = device::ThreadPool::make({.num_threads = 2});
   ASSERT_TRUE(pool.ok());
-  const BackendContext context{.device = cpu_device(), .executor = pool->get()};
+  BackendContext context{.device = cpu_device(), .executor = pool->get()};
   SCOPED_TRACE(base::join("kv ", name(c.spec.kv_dtype)));
-  expect_close(problem.solve(&intel_amx::make_emulated, context), right, tolerance(c.spec));
   if (context.device.isa >= CpuIsa::amx)
     expect_close(problem.solve(&intel_amx::make, context), right, tolerance(c.spec));
+  for (const bool int8_products : {true, false}) {
+    if (!int8_products && c.spec.kv_dtype != DType::i8) continue;
+    SCOPED_TRACE(int8_products);
+    context.device.has_amx_int8 = int8_products;
+    // Queries in two digits are good to 2^-15 of the row's largest.
+    const bool digits = int8_products && c.spec.kv_dtype == DType::i8;
+    expect_close(problem.solve(&intel_amx::make_emulated, context), right, tolerance(c.spec),
+                 digits ? 5e-4 : 2e-5);
+  }
 }
 
 /// Logits so far apart that a row's maximum moves within a panel of keys, after weights were
@@ -554,6 +564,22 @@ TEST(IntelAmxBackend, RisingMaxima) {
   Case c{.spec = dense_spec(6, 2, 64, 64, DType::bf16), .requests = {{40, 700}, {3, 300}}};
   c.spec.sm_scale = 2.0f;
   check_tiles(c);
+}
+
+/// Whether a block of rows meets packed keys or keys in place depends on its size, not its bits.
+TEST(IntelAmxBackend, RowsGetTheSameBitsInBlocksOfAnySize) {
+  auto pool = device::ThreadPool::make({.num_threads = 16});
+  ASSERT_TRUE(pool.ok());
+  for (const DType kv : {DType::bf16, DType::i8, DType::fp8_e4m3}) {
+    Case c{.spec = dense_spec(8, 2, 64, 64, DType::bf16), .requests = {{90, 250}}, .page_size = 16};
+    c.spec.kv_dtype = kv;
+    BackendContext context{.device = cpu_device()};
+    context.device.has_amx_int8 = true;
+    const auto large = Problem(c).solve(&intel_amx::make_emulated, context);
+    context.executor = pool->get();
+    EXPECT_EQ(large.o_bytes, Problem(c).solve(&intel_amx::make_emulated, context).o_bytes)
+        << name(kv);
+  }
 }
 
 TEST(IntelAmxBackend, TilesOverAwkwardShapes) {

@@ -1,5 +1,5 @@
-// AMX-BF16 tiles for everything that multiplies a packed tile of keys; decode of small groups,
-// which memory binds, reads its keys in place with AVX-512-BF16, as backend `cpu` does.
+// AMX tiles for everything that meets a key with more than a few rows; decode of small groups reads
+// its keys in place with AVX-512-BF16, as backend `cpu` does.
 #include <attune/backend.hpp>
 
 #include "backends/intel_amx/descriptor.hpp"
@@ -10,22 +10,35 @@
 
 namespace attune::backends::intel_amx {
 
+namespace {
+
+namespace decode = kernels::paged_decode;
+namespace prefill = kernels::ragged_prefill;
+
+prefill::TileWish wish(const BackendContext& c, bool emulated) {
+  return {.emulated = emulated,
+          .int8_products = c.device.has_amx_int8,
+          .q_dtype = c.spec.q_dtype,
+          .kv_dtype = c.spec.kv_dtype,
+          .head_dim_qk = c.spec.head_dim_qk};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
   return shared::make_cpu_backend(context, kDescriptor, [](const BackendContext& c) {
     if (c.device.isa < CpuIsa::amx || c.spec.q_dtype != DType::bf16) return shared::CpuKernels{};
     return shared::CpuKernels{
-        .decode = kernels::paged_decode::find(kernels::simd::Isa::avx512_bf16, c.spec.q_dtype,
-                                              c.spec.kv_dtype),
-        .prefill = kernels::ragged_prefill::find_tiles(false, c.spec.q_dtype, c.spec.kv_dtype)};
+        .decode = decode::find(kernels::simd::Isa::avx512_bf16, c.spec.q_dtype, c.spec.kv_dtype),
+        .prefill = prefill::find_tiles(wish(c, false))};
   });
 }
 
 Result<std::unique_ptr<Backend>> make_emulated(const BackendContext& context) {
   return shared::make_cpu_backend(context, kDescriptor, [](const BackendContext& c) {
     return shared::CpuKernels{
-        .decode = kernels::paged_decode::find(kernels::simd::Isa::scalar, c.spec.q_dtype,
-                                              c.spec.kv_dtype),
-        .prefill = kernels::ragged_prefill::find_tiles(true, c.spec.q_dtype, c.spec.kv_dtype)};
+        .decode = decode::find(kernels::simd::Isa::scalar, c.spec.q_dtype, c.spec.kv_dtype),
+        .prefill = prefill::find_tiles(wish(c, true))};
   });
 }
 

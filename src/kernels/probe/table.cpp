@@ -3,8 +3,8 @@
 namespace attune::kernels::probe {
 
 const ProductProbe& product_probe(simd::Isa isa, DType input) {
-  const ProductProbe* const best_first[] = {&kAmxProduct, &kAvx512Bf16Product, &kAvx512Product,
-                                            &kAvx2Product};
+  const ProductProbe* const best_first[] = {&kAmxInt8Product, &kAmxProduct, &kAvx512Bf16Product,
+                                            &kAvx512Product, &kAvx2Product};
   for (const ProductProbe* probe : best_first)
     if (probe->isa <= isa && (probe->input == DType::f32 || probe->input == input)) return *probe;
   return kScalarProduct;

@@ -31,6 +31,7 @@ extern const ProductProbe kAvx2Product;
 extern const ProductProbe kAvx512Product;
 extern const ProductProbe kAvx512Bf16Product;
 extern const ProductProbe kAmxProduct;
+extern const ProductProbe kAmxInt8Product;
 extern const ReadProbe kScalarRead;
 extern const ReadProbe kAvx2Read;
 extern const ReadProbe kAvx512Read;

@@ -2,6 +2,8 @@
 
 #include <iterator>
 
+#include "kernels/tile/digits.hpp"
+
 namespace attune::kernels::ragged_prefill {
 namespace {
 
@@ -39,11 +41,16 @@ const dense::KernelRow* find(simd::Isa isa, DType q_dtype, DType kv_dtype) {
   return nullptr;
 }
 
-const dense::KernelRow* find_tiles(bool emulated, DType q_dtype, DType kv_dtype) {
-  if (q_dtype != DType::bf16) return nullptr;
-  for (const dense::KernelRow& candidate : emulated ? kAmxEmulatedRows : kAmxRows)
-    if (candidate.kv_dtype == kv_dtype) return &candidate;
-  return nullptr;
+const dense::KernelRow* find_tiles(const TileWish& wish) {
+  if (wish.q_dtype != DType::bf16) return nullptr;
+  const dense::KernelRow* found = nullptr;
+  // Of two rows for int8 the first multiplies it as such.
+  for (const dense::KernelRow& candidate : wish.emulated ? kAmxEmulatedRows : kAmxRows) {
+    if (candidate.kv_dtype != wish.kv_dtype) continue;
+    found = &candidate;
+    if (wish.int8_products && wish.head_dim_qk <= tile::kMaxDigitDims) break;
+  }
+  return found;
 }
 
 }  // namespace attune::kernels::ragged_prefill

@@ -11,9 +11,9 @@ extern const dense::KernelRow kScalarRows[6];
 extern const dense::KernelRow kAvx2Rows[6];
 extern const dense::KernelRow kAvx512Rows[6];
 extern const dense::KernelRow kAvx512Bf16Rows[4];
-extern const dense::KernelRow kAmxRows[4];
+extern const dense::KernelRow kAmxRows[5];
 /// The AMX rows on emulated tiles, for tests; no search finds them.
-extern const dense::KernelRow kAmxEmulatedRows[4];
+extern const dense::KernelRow kAmxEmulatedRows[5];
 
 /// All rows but those of tiles, best first.
 [[nodiscard]] std::size_t num_rows();
@@ -22,7 +22,16 @@ extern const dense::KernelRow kAmxEmulatedRows[4];
 /// The first row that a CPU of level `isa` can run and that takes these dtypes; nullptr if none.
 [[nodiscard]] const dense::KernelRow* find(simd::Isa isa, DType q_dtype, DType kv_dtype);
 
-/// The tile row for this dtype; nullptr if none.
-[[nodiscard]] const dense::KernelRow* find_tiles(bool emulated, DType q_dtype, DType kv_dtype);
+/// What tiles are asked to do.
+struct TileWish {
+  bool emulated = false;
+  bool int8_products = false;  ///< the unit has them
+  DType q_dtype = DType::bf16;
+  DType kv_dtype = DType::bf16;
+  int head_dim_qk = 0;
+};
+
+/// The tile row for it; nullptr if none.
+[[nodiscard]] const dense::KernelRow* find_tiles(const TileWish& wish);
 
 }  // namespace attune::kernels::ragged_prefill

@@ -47,6 +47,19 @@ struct ScalarBf16 : Scalar {
     high = {{a.number[1], b.number[1]}};
   }
 
+  /// The verbs of simd::Amx.
+  static Pairs load_bytes(const void* p) {
+    Pairs pairs;
+    std::memcpy(pairs.number, p, sizeof pairs.number);
+    return pairs;
+  }
+  static F join_digits(const float* high, const float* low) {
+    std::int32_t digits[2];
+    std::memcpy(&digits[0], high, sizeof digits[0]);
+    std::memcpy(&digits[1], low, sizeof digits[1]);
+    return static_cast<float>(digits[0] * 128 + digits[1]);
+  }
+
  private:
   static float value(std::uint16_t bits) { return tensor::to_float(tensor::Bf16{bits}); }
 };

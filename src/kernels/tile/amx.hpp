@@ -1,25 +1,33 @@
-// AmxTiles: the tile verbs of amx_emulated.hpp as AMX-BF16 instructions (layer kernels).
+// AmxTiles: the tile verbs of amx_emulated.hpp as AMX-BF16 and AMX-INT8 instructions (layer
+// kernels).
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
 
+#include "kernels/tile/cells.hpp"
+
 namespace attune::kernels::tile {
 
 class AmxTiles {
  public:
-  void configure() {
-    // Palette 1: eight tiles of 16 rows of 64 bytes.
+  void configure() { configure(Shapes{}); }
+  void configure(const Shapes& shapes) {
     struct alignas(64) Config {
       std::uint8_t palette = 1;
       std::uint8_t start_row = 0;
       std::uint8_t reserved[14] = {};
-      std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+      std::uint16_t row_bytes[16] = {};
+      std::uint8_t rows[16] = {};
     };
-    const Config config;
-    _tile_loadconfig(&config);
+    Config config;
+    for (int i = 0; i < kTiles; ++i) {
+      config.row_bytes[i] = static_cast<std::uint16_t>(shapes.tile[i].bytes);
+      config.rows[i] = static_cast<std::uint8_t>(shapes.tile[i].rows);
+    }
+    // g++ 12's intrinsic says that it reads the first eight bytes, and the others are not written.
+    asm volatile("ldtilecfg %0" : : "m"(config));
   }
   void release() { _tile_release(); }
 
@@ -33,13 +41,21 @@ class AmxTiles {
   void load(const void* from, std::int64_t stride) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(T) : "memory");
   }
+  /// Of tiles that are not met again soon: they leave the first-level cache to others.
+  template <int T>
+  void load_once(const void* from, std::int64_t stride) {
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(T) : "memory");
+  }
   template <int T>
   void store(void* to, std::int64_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(T) : "memory");
   }
-  template <int C, int A, int B>
+  template <Cells Of, int C, int A, int B>
   void multiply_add() {
-    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
+    if constexpr (Of == Cells::bf16)
+      asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
+    else
+      asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
   }
 };
 

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/tile/cells.hpp"
+
 namespace attune::kernels::tile {
 
 inline constexpr int kSide = 16;           ///< rows of a tile; columns of sums
@@ -12,33 +14,47 @@ inline constexpr int kDepth = 32;          ///< numbers of bf16 a row of a tile 
 inline constexpr int kTileNumbers = 512;   ///< bf16 of a tile
 inline constexpr std::int64_t kLine = 64;  ///< bytes of a row of a tile
 
-/// blocks x (c[32 or 16 rows][32 columns] (+)= a[rows][steps * 32] · b[steps * 32][32 columns]).
-/// b's tiles are packed, 1 KB each. Strides and offsets count elements.
+/// blocks x (c[two tiles of rows][32 columns] (+)= a[rows][steps] · b[steps][32 columns]), or of
+/// one tile of rows. b's tiles are packed, 1 KB each. Strides and offsets count bf16, of c sums;
+/// blocks count `row_blocks` of rows for each block of columns.
 struct Product {
   const std::uint16_t* a = nullptr;
   std::int64_t a_stride = 0;  ///< from a row to the next
-  std::int64_t a_low = 0;     ///< to the lower 16 rows
+  std::int64_t a_low = 0;     ///< to the second tile of rows
   std::int64_t a_step = 0;
+  std::int64_t a_block = 0;
   const std::uint16_t* b = nullptr;
   std::int64_t b_right = 0;  ///< to the tile of the right 16 columns
   std::int64_t b_step = 0;
   std::int64_t b_block = 0;
   float* c = nullptr;
   std::int64_t c_stride = 0;
-  std::int64_t c_block = 0;
+  std::int64_t c_low = 0;        ///< to the sums of the second tile of rows
+  std::int64_t c_block = 0;      ///< to the next block of columns
+  std::int64_t c_row_block = 0;  ///< to the next block of rows
   bool add = false;
-  bool low_rows = true;  ///< 32 rows, not 16
+  bool low_rows = true;  ///< two tiles of rows, not one
   int steps = 0;
   int blocks = 0;
+  int row_blocks = 1;
 
   int block = 0;  ///< where it stands
   int step = 0;
 
   [[nodiscard]] bool done() const { return block == blocks; }
+  [[nodiscard]] const std::uint16_t* rows() const {
+    return a + block % row_blocks * a_block + step * a_step;
+  }
+  [[nodiscard]] const std::uint16_t* columns() const {
+    return b + block / row_blocks * b_block + step * b_step;
+  }
+  [[nodiscard]] float* sums() const {
+    return c + block / row_blocks * c_block + block % row_blocks * c_row_block;
+  }
 };
 
-/// Sums in tiles 0 to 3, rows in 4 and 5, columns in 6 and 7.
-template <class Tiles>
+/// Sums in tiles 0 to 3, rows in 4 and 5, columns in 6 and 7. The unit names the instruction set.
+template <class Unit>
 class Multiplier {
  public:
   /// Before any other verb and after all others. No destructor: its clean-up code for exceptions
@@ -48,26 +64,27 @@ class Multiplier {
 
   /// One step of `p`: four products. A product's block is to be finished before another product
   /// takes a step.
+  template <Cells C = Cells::bf16>
   [[gnu::always_inline]] void step(Product& p) {
     if (p.step == 0) begin_block(p);
-    const std::uint16_t* const a = p.a + p.step * p.a_step;
-    const std::uint16_t* const b = p.b + p.block * p.b_block + p.step * p.b_step;
+    const std::uint16_t* const a = p.rows();
+    const std::uint16_t* const b = p.columns();
     // All loads before all products: one product after each load took 10 % longer.
-    tiles_.template load<6>(b, kLine);
+    tiles_.template load_once<6>(b, kLine);
     tiles_.template load<4>(a, p.a_stride * 2);
-    tiles_.template load<7>(b + p.b_right, kLine);
+    tiles_.template load_once<7>(b + p.b_right, kLine);
     if (p.low_rows) {
       tiles_.template load<5>(a + p.a_low, p.a_stride * 2);
-      tiles_.template multiply_add<0, 4, 6>();
-      tiles_.template multiply_add<1, 4, 7>();
-      tiles_.template multiply_add<2, 5, 6>();
-      tiles_.template multiply_add<3, 5, 7>();
+      tiles_.template multiply_add<C, 0, 4, 6>();
+      tiles_.template multiply_add<C, 1, 4, 7>();
+      tiles_.template multiply_add<C, 2, 5, 6>();
+      tiles_.template multiply_add<C, 3, 5, 7>();
     } else {
-      tiles_.template multiply_add<0, 4, 6>();
-      tiles_.template multiply_add<1, 4, 7>();
+      tiles_.template multiply_add<C, 0, 4, 6>();
+      tiles_.template multiply_add<C, 1, 4, 7>();
     }
     if (++p.step < p.steps) return;
-    sums_ = {p.c + p.block * p.c_block, p.c_stride, p.low_rows};
+    sums_ = {p.sums(), p.c_stride, p.c_low, p.low_rows};
     p.step = 0;
     ++p.block;
   }
@@ -80,7 +97,7 @@ class Multiplier {
     tiles_.template store<0>(sums_.c, stride);
     tiles_.template store<1>(sums_.c + kSide, stride);
     if (sums_.low_rows) {
-      float* const low = sums_.c + kSide * sums_.stride;
+      float* const low = sums_.c + sums_.low;
       tiles_.template store<2>(low, stride);
       tiles_.template store<3>(low + kSide, stride);
     }
@@ -98,11 +115,11 @@ class Multiplier {
       return;
     }
     const std::int64_t stride = p.c_stride * 4;
-    const float* const c = p.c + p.block * p.c_block;
+    const float* const c = p.sums();
     tiles_.template load<0>(c, stride);
     tiles_.template load<1>(c + kSide, stride);
     if (p.low_rows) {
-      const float* const low = c + kSide * p.c_stride;
+      const float* const low = c + p.c_low;
       tiles_.template load<2>(low, stride);
       tiles_.template load<3>(low + kSide, stride);
     }
@@ -111,10 +128,11 @@ class Multiplier {
   struct Sums {
     float* c = nullptr;
     std::int64_t stride = 0;
+    std::int64_t low = 0;
     bool low_rows = true;
   };
 
-  Tiles tiles_;
+  typename Unit::Tiles tiles_;
   Sums sums_;
 };
 

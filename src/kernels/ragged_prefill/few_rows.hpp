@@ -1,0 +1,355 @@
+// Few query rows on tile registers: latent decode of 16 heads, draft tokens, short prompts (layer
+// kernels).
+//
+// Packing a key costs more than multiplying it by a handful of rows. So keys are the rows of A
+// where they lie in their pages, and queries, packed once, the columns of B: scores come out keys
+// by rows and are turned in registers. Only values are packed, two keys a cell. Tiles are as large
+// as the block of rows needs. Lines of the next panel are asked for between the products.
+//
+// A row meets its keys in the same panels, subs and order as in tile_body.hpp: its bits do not
+// depend on which of both it went through.
+//
+//   packed queries   by strip: [dims of whole steps][16 cells of dims][strip's columns][cell]
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/ragged_prefill/tile_panel.hpp"
+#include "kernels/tile/cells.hpp"
+#include "kernels/tile/digits.hpp"
+
+namespace attune::kernels::ragged_prefill {
+
+template <class Unit, DType T, tile::Cells kCells = tile::Cells::bf16>
+class FewRows : TilePanel<Unit, T> {
+  using Panel = TilePanel<Unit, T>;
+  using Panel::block_;
+  using Panel::item_;
+  using Panel::kBlockKeys;
+  using Panel::kBytes;
+  using Panel::kLanes;
+  using Panel::kPanel;
+  using Panel::kRows;
+  using Panel::kSub;
+  using Panel::kSubs;
+  using Panel::kWeightStride;
+  using Panel::p_;
+  using Panel::panel_;
+  using typename Panel::F;
+  using typename Panel::Number;
+  using typename Panel::Operand;
+  using typename Panel::Strip;
+  using typename Panel::V;
+  using Digits = tile::Digits<Unit>;
+  using Tiles = typename Unit::Tiles;
+  static constexpr bool kDigits = kCells == tile::Cells::int8;
+  static constexpr int kColumns = kDigits ? 2 : 1;  ///< of B, for a row
+  static constexpr int kSide = tile::kSide;
+  static constexpr int kStripRows = kSide / kColumns;
+  static constexpr int kGroups = kPanel / kSide;
+  static constexpr std::int64_t kLine = tile::kLine;
+  /// Whether stored keys are what is multiplied.
+  static constexpr bool kInPlace = kDigits || T == DType::bf16;
+
+ public:
+  static constexpr int kPackedKeys = kPanel;
+  static constexpr int kStepDims = kDigits ? Digits::kStep : tile::kDepth;
+  /// More rows meet packed keys faster: 16 latent heads take 0.24 ms here and 0.28 packed, 128
+  /// heads 0.83 and 0.75 (docs/performance/cpu.md).
+  static constexpr std::int64_t kMostRows = 32;
+
+  static void run(const dense::Params& p, const dense::Item& item, void* scratch) {
+    FewRows(p, item, scratch).run();
+  }
+
+ private:
+  /// 16 keys, evenly spaced.
+  struct Group {
+    const char* at = nullptr;  ///< nullptr: none of them is there
+    std::int64_t stride = 0;   ///< bytes
+  };
+
+  FewRows(const dense::Params& p, const dense::Item& item, void* scratch)
+      : Panel(p, item, scratch),
+        strips_((block_.rows + kStripRows - 1) / kStripRows),
+        strip_rows_(static_cast<int>((block_.rows + strips_ - 1) / strips_)),
+        steps_(static_cast<int>(p.scratch.q_stride / kStepDims)) {}
+
+  void run() {
+    pack_queries();
+    int now = 0;
+    std::int64_t panel = item_.kv_begin / kPanel * kPanel;
+    if (panel < item_.kv_end) this->locate(panel, keys_[0]);
+    for (; panel < item_.kv_end; panel += kPanel, now ^= 1) {
+      this->locate(panel + kPanel, keys_[now ^ 1]);
+      Fetch fetch(p_, keys_[now ^ 1],
+                  strips_ * (kSubs * 2 * steps_ +
+                             p_.scratch.o_stride / (2 * kSide) * (kPanel / kBlockKeys)));
+      this->enter_panel(panel);
+      pass_over(keys_[now], fetch);
+    }
+    tiles_.release();
+    block_.finish(p_, item_);
+  }
+
+  /// Lines of the next panel, asked for evenly over the products of this one.
+  class Fetch {
+   public:
+    Fetch(const dense::Params& p, const dense::TileRows (&next)[kSubs], std::int64_t turns)
+        : next_(next), turns_(turns) {
+      const bool latent = p.kv.v == p.kv.k;
+      bytes_[0] = p.head_dim_qk * kBytes;
+      // Latent values are part of their keys.
+      bytes_[1] = latent ? 0 : p.head_dim_vo * kBytes;
+      lines_ = kPanel * (lines_of(0) + lines_of(1));
+    }
+
+    /// Once for every pair of loads of keys or values.
+    void turn() {
+      for (due_ += lines_; due_ >= turns_; due_ -= turns_) ask();
+    }
+
+   private:
+    [[nodiscard]] std::int64_t lines_of(int side) const {
+      return (bytes_[side] + kLine - 1) / kLine;
+    }
+
+    void ask() {
+      if (key_ >= kPanel) return;
+      const dense::TileRows& keys = next_[key_ / kSub];
+      const int i = key_ % kSub + within_;
+      if (i >= keys.from && i < keys.to) {
+        const char* const row = side_ == 0 ? keys.k[i] : keys.v[i];
+        V::prefetch_far(row + line_ * kLine);
+      }
+      if (++line_ < lines_of(side_)) return;
+      line_ = 0;
+      if (++within_ < kSide) return;
+      within_ = 0;
+      if (++side_ < 2 && bytes_[side_] > 0) return;
+      side_ = 0;
+      key_ += kSide;
+    }
+
+    const dense::TileRows (&next_)[kSubs];
+    std::int64_t bytes_[2];  ///< of a key, of its values
+    std::int64_t turns_;
+    std::int64_t lines_ = 0;
+    std::int64_t due_ = 0;
+    int key_ = 0;  ///< the first of 16
+    int side_ = 0;
+    int within_ = 0;
+    std::int64_t line_ = 0;
+  };
+
+  /// Each strip's queries become columns, in place.
+  void pack_queries() {
+    const std::int64_t q_stride = p_.scratch.q_stride;
+    [[maybe_unused]] char* const rows = reinterpret_cast<char*>(block_.k);
+    const std::int64_t row_bytes = q_stride * (kDigits ? 1 : 2);
+    Number* const packed = block_.v;
+    for (std::int64_t row = 0; row < block_.rows; row += strip_rows_) {
+      const std::int64_t left = block_.rows - row;
+      const int count = left < strip_rows_ ? static_cast<int>(left) : strip_rows_;
+      Number* const q = block_.q + row * q_stride;
+      if constexpr (kDigits) {
+        for (int r = 0; r < count; ++r)
+          digit_value_[row + r] = Digits::split(q + r * q_stride, q_stride, rows + r * row_bytes,
+                                                rows + (count + r) * row_bytes);
+        pack_columns(rows, row_bytes, count * kColumns, packed);
+      } else {
+        pack_columns(reinterpret_cast<const char*>(q), row_bytes, count, packed);
+      }
+      std::memcpy(q, packed, static_cast<std::size_t>(count * q_stride * 2));
+    }
+  }
+
+  /// Rows of cells → columns of cells; writes up to an operand beyond the last.
+  static void pack_columns(const char* rows, std::int64_t row_bytes, int count, Number* out) {
+    constexpr std::int64_t kOperandBytes = kLanes * tile::kCellBytes;
+    for (std::int64_t at = 0; at < row_bytes; at += kOperandBytes) {
+      for (int column = 0; column < count; column += kLanes) {
+        Operand m[kLanes];
+        simd::unroll<kLanes>([&](auto i) {
+          m[i] = column + i < count ? V::load_bytes(rows + (column + i) * row_bytes + at)
+                                    : Unit::zero();
+        });
+        Unit::transpose(m);
+        simd::unroll<kLanes>([&](auto i) {
+          const std::int64_t cell = (at / tile::kCellBytes + i) * count + column;
+          Unit::store(out + cell * Panel::kPair, m[i]);
+        });
+      }
+    }
+  }
+
+  /// All strips over the panel.
+  void pass_over(const dense::TileRows (&keys)[kSubs], Fetch& fetch) {
+    for (int sub = 0; sub < kSubs; ++sub) {
+      if (keys[sub].from == keys[sub].to) continue;
+      this->pack_values(keys[sub], block_.v + sub * kSub * p_.scratch.o_stride);
+      find_keys(keys[sub], sub);
+    }
+    Strip strip;
+    strip.weights = weights_;
+    this->find_strip(0, block_.rows, strip_rows_, strip);
+    while (strip.count > 0) {
+      shape_tiles(strip.count);
+      for (int sub = strip.first_sub; sub < strip.end_sub; ++sub) {
+        score(strip, sub, fetch);
+        const bool whole = this->inspect(strip, keys[sub], sub);
+        const int span = this->keys_of(strip, sub);
+        Number* const weights = strip.weights + sub * (kSub / kBlockKeys) * kWeightStride;
+        for (int r = 0; r < strip.count; ++r) {
+          if (whole)
+            this->weigh_whole_row(strip, r, sub, scores_, weights);
+          else
+            this->weigh_row(strip, r, sub, span, scores_, weights);
+        }
+      }
+      add_values(strip, keys, fetch);
+      this->find_strip(strip.row + strip.count, block_.rows, strip_rows_, strip);
+    }
+  }
+
+  /// Where tiles find the sub's keys: in their page, or copied to where they are evenly spaced.
+  void find_keys(const dense::TileRows& keys, int sub) {
+    const std::int64_t copy_bytes = p_.scratch.q_stride * (kDigits ? 1 : 2);
+    for (int g = 0; g < kSub / kSide; ++g) {
+      const int first = g * kSide;
+      Group& group = groups_[sub * (kSub / kSide) + g];
+      if (first + kSide <= keys.from || first >= keys.to) {
+        group = {};
+        continue;
+      }
+      const bool all = first >= keys.from && first + kSide <= keys.to;
+      if (kInPlace && all && p_.head_dim_qk == p_.scratch.q_stride) {
+        const std::int64_t stride = keys.k[first + 1] - keys.k[first];
+        bool even = true;
+        for (int i = 2; i < kSide; ++i)
+          even = even && keys.k[first + i] - keys.k[first + i - 1] == stride;
+        if (even) {
+          group = {keys.k[first], stride};
+          continue;
+        }
+      }
+      char* const copy = reinterpret_cast<char*>(block_.k) + (sub * kSub + first) * copy_bytes;
+      for (int i = 0; i < kSide; ++i) copy_key(keys.k[first + i], copy + i * copy_bytes);
+      group = {copy, copy_bytes};
+    }
+  }
+
+  void copy_key(const char* row, char* to) const {
+    constexpr std::int64_t kOperandDims = Unit::kNumbers * (kDigits ? 2 : 1);
+    for (std::int64_t d = 0; d < p_.scratch.q_stride; d += kOperandDims) {
+      const std::int64_t left = p_.head_dim_qk - d;
+      Unit::store(reinterpret_cast<Number*>(to) + d / (kDigits ? 2 : 1),
+                  row == nullptr || left <= 0
+                      ? Unit::zero()
+                      : Panel::template cells_of<kCells>(row + d * kBytes, left));
+    }
+  }
+
+  /// Tiles for strips of `rows` rows: 0, 1 scores of 16 keys, 2 queries; 3, 7 keys, and then
+  /// values; 4, 5 o, 6 weights.
+  void shape_tiles(int rows) {
+    if (rows == shaped_rows_) return;
+    shaped_rows_ = rows;
+    const int column_bytes = rows * kColumns * tile::kCellBytes;
+    tile::Shapes shapes;
+    for (const int t : {0, 1, 2}) shapes.tile[t].bytes = column_bytes;
+    for (const int t : {4, 5, 6}) shapes.tile[t].rows = rows;
+    tiles_.configure(shapes);
+  }
+
+  /// Scores of the strip's rows with the keys of a sub, [rows][kSub].
+  void score(const Strip& strip, int sub, Fetch& fetch) {
+    const int columns = strip.count * kColumns;
+    const std::int64_t step_numbers = kSide * columns * Panel::kPair;
+    const Number* const q = block_.q + strip.row * p_.scratch.q_stride;
+    const Group* const groups = groups_ + sub * (kSub / kSide);
+    for (int g = 0; g < kSub / kSide; g += 2) {
+      const Group& left = groups[g].at != nullptr ? groups[g] : groups[g + 1];
+      const Group& right = groups[g + 1].at != nullptr ? groups[g + 1] : left;
+      if (right.at == nullptr) continue;
+      tiles_.template zero<0>();
+      tiles_.template zero<1>();
+      for (int step = 0; step < steps_; ++step) {
+        tiles_.template load<2>(q + step * step_numbers, columns * tile::kCellBytes);
+        tiles_.template load<3>(left.at + step * kLine, left.stride);
+        tiles_.template load<7>(right.at + step * kLine, right.stride);
+        tiles_.template multiply_add<kCells, 0, 3, 2>();
+        tiles_.template multiply_add<kCells, 1, 7, 2>();
+        fetch.turn();
+      }
+      tiles_.template store<0>(turned_ + g * kSide * kSide, kLine);
+      tiles_.template store<1>(turned_ + (g + 1) * kSide * kSide, kLine);
+    }
+    for (int key = 0; key < kSub; key += kLanes) {
+      for (int column = 0; column < columns; column += kLanes) {
+        F m[kLanes];
+        simd::unroll<kLanes>([&](auto i) { m[i] = V::load(turned_ + (key + i) * kSide + column); });
+        V::transpose(m);
+        simd::unroll<kLanes>([&](auto i) {
+          if (column + i < columns) V::store(scores_ + (column + i) * kSub + key, m[i]);
+        });
+      }
+    }
+    if constexpr (kDigits) {
+      for (int r = 0; r < strip.count; ++r)
+        Digits::template join<kSub>(scores_ + r * kSub, scores_ + (strip.count + r) * kSub,
+                                    digit_value_[strip.row + r]);
+    }
+  }
+
+  void add_values(const Strip& strip, const dense::TileRows (&keys)[kSubs], Fetch& fetch) {
+    this->shrink_outputs(strip);
+    constexpr int kBlocks = kSub / kBlockKeys;
+    const int end = strip.end_key / kBlockKeys;
+    if (!strip.exact) return add_blocks(strip, strip.first_sub * kBlocks, end, fetch);
+    for (int sub = strip.first_sub; sub < strip.end_sub; ++sub) {
+      const int last = (sub + 1) * kBlocks;
+      if (strip.exact_sub[sub])
+        this->add_exactly(strip, keys[sub], sub);
+      else
+        add_blocks(strip, sub * kBlocks, last < end ? last : end, fetch);
+    }
+  }
+
+  /// o += weights · values of the blocks first … end-1.
+  void add_blocks(const Strip& strip, int first, int end, Fetch& fetch) {
+    const std::int64_t o_stride = p_.scratch.o_stride;
+    for (std::int64_t dim = 0; dim < o_stride; dim += 2 * kSide) {
+      float* const o = block_.o + strip.row * o_stride + dim;
+      tiles_.template load<4>(o, o_stride * 4);
+      tiles_.template load<5>(o + kSide, o_stride * 4);
+      for (int block = first; block < end; ++block) {
+        const Number* const values =
+            block_.v + block * kBlockKeys * o_stride + dim / kSide * tile::kTileNumbers;
+        tiles_.template load<6>(strip.weights + block * kWeightStride, kLine);
+        tiles_.template load<3>(values, kLine);
+        tiles_.template load<7>(values + tile::kTileNumbers, kLine);
+        tiles_.template multiply_add<tile::Cells::bf16, 4, 6, 3>();
+        tiles_.template multiply_add<tile::Cells::bf16, 5, 6, 7>();
+        fetch.turn();
+      }
+      tiles_.template store<4>(o, o_stride * 4);
+      tiles_.template store<5>(o + kSide, o_stride * 4);
+    }
+  }
+
+  const std::int64_t strips_;
+  const int strip_rows_;
+  const int steps_;
+  Tiles tiles_;
+  int shaped_rows_ = 0;
+  Group groups_[kGroups];
+  dense::TileRows keys_[2][kSubs];
+  float digit_value_[kDigits ? kMostRows : 1];  ///< of a row's queries
+  alignas(64) float turned_[kSub * kSide];      ///< scores, [keys][columns]
+  alignas(64) float scores_[kSide * kSub];
+  alignas(64) Number weights_[kPanel * kRows];
+};
+
+}  // namespace attune::kernels::ragged_prefill
