@@ -86,9 +86,18 @@ constexpr Change kChanges[] = {
        return false;
      }},
     {"head_dims",
-     [](const BackendDescriptor&, const Capability& row, Asked& asked) {
+     [](const BackendDescriptor& backend, const Capability& row, Asked& asked) {
        const bool limited = row.max_head_dim > 0 || row.head_dim_multiple > 1;
        if (row.head_dims.empty() && !limited) return false;
+       // A row beside it may take these types at any width: cpu's fp8 latents in their own layout
+       // and in the plain one.
+       for (const Capability& other : backend.capabilities)
+         if (other.device == row.device && other.status != BackendStatus::not_built &&
+             other.variants.contains(asked.spec.variant) && other.head_dims.empty() &&
+             other.max_head_dim == 0 && other.head_dim_multiple == 1 &&
+             other.q_dtypes.contains(asked.spec.q_dtype) &&
+             other.kv_dtypes.contains(asked.spec.kv_dtype))
+           return false;
        const int dim = !row.head_dims.empty()      ? 7
                        : row.head_dim_multiple > 1 ? row.head_dim_multiple + 1
                                                    : row.max_head_dim + 1;
