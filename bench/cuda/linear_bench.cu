@@ -1,18 +1,21 @@
 // Checks linear attention's Hopper kernels against the double-precision recurrence and times them
 // on the shapes of issue 7.
 //
-//   linear_bench [verify] [time]      both without a word
+//   linear_bench [verify] [time [CASE ...]]      both without a word; all cases without a number
 //   linear_bench once CASE            runs a case twice: for a profiler
 //
 // "kernels" is the recurrence alone on prepared rows (what published figures time); "layer" is
 // everything a backend's run() does, convolution included. Floors are bytes at 4.8 TB/s or flops at
 // 989 TFLOP/s.
+#include <cctype>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <attune/linear_state.hpp>
@@ -347,12 +350,27 @@ bool verify() {
   return good;
 }
 
-void time_all() {
+/// The card lowers its clocks under load: every row begins with a cool one.
+void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(150)); }
+
+void time_all(int argc, char** argv) {
+  const auto wanted = [&](std::size_t at) {
+    bool any = false;
+    for (int i = 1; i < argc; ++i) {
+      if (std::isdigit(static_cast<unsigned char>(argv[i][0])) == 0) continue;
+      if (std::strtoul(argv[i], nullptr, 10) == at) return true;
+      any = true;
+    }
+    return !any;
+  };
   std::printf("%-40s %9s %9s %9s %9s %9s\n", "us, median", "kernels", "layer", "goal", "peer",
               "floor");
-  for (const Case& c : kCases) {
+  for (std::size_t at = 0; at < std::size(kCases); ++at) {
+    if (!wanted(at)) continue;
+    const Case& c = kCases[at];
     const Layer layer(c);
     layer.run({});
+    rest();
     const auto timed = [&](auto launch) {
       return 1e6 * (c.graph ? time_graph(launch) : time_cold(launch));
     };
@@ -385,7 +403,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   const bool good = !asked("verify") || verify();
-  if (asked("time")) time_all();
+  if (asked("time")) time_all(argc, argv);
   return good ? 0 : 1;
 }
 

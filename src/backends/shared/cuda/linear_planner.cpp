@@ -27,6 +27,26 @@ bool aligned(const linear::Activations& a, std::int64_t columns, std::size_t ele
          static_cast<std::size_t>(columns) * element % unit == 0;
 }
 
+/// Chunks that a walk with output takes while one without takes the same and the rest with it.
+constexpr int kFirstOfTwo = 7;
+constexpr int kPartsOfTwo = 10;
+
+void walk_twice(LinearLists& lists) {
+  std::vector<sm90::Sequence> first_parts;
+  for (sm90::Sequence& whole : lists.sequences) {
+    if (whole.num_chunks < sm90::kCopyShares) continue;
+    sm90::Sequence part = whole;
+    part.num_chunks = whole.num_chunks * kFirstOfTwo / kPartsOfTwo;
+    part.num_tokens = part.num_chunks * kChunk;
+    part.copy = static_cast<std::int32_t>(first_parts.size());
+    whole.silent_chunks = part.num_chunks;
+    for (int share = 0; share < sm90::kCopyShares; ++share)
+      lists.chunks[static_cast<std::size_t>(whole.first_chunk + share)].copy = part.copy;
+    first_parts.push_back(part);
+  }
+  lists.sequences.insert(lists.sequences.end(), first_parts.begin(), first_parts.end());
+}
+
 }  // namespace
 
 LinearSizes sizes_of(const LinearSetup& setup, const BatchBounds& bounds) {
@@ -35,11 +55,18 @@ LinearSizes sizes_of(const LinearSetup& setup, const BatchBounds& bounds) {
   n.prompt_tokens = bounds.max_qo_tokens;
   n.sequences = std::min(bounds.max_batch, bounds.max_qo_tokens / kRecurrentBelow);
   n.chunks = bounds.max_qo_tokens / kChunk + n.sequences;
+  n.copies = std::min(n.sequences, most_copies(setup));
   return n;
 }
 
 int padded_value_columns(const AttentionSpec& spec) {
   return base::round_up(spec.linear_head_dim_v, sm90::kNarrowSlice);
+}
+
+std::int64_t most_copies(const LinearSetup& setup) {
+  if (!setup.has_chunks() || !sm90::has_delta_rule(setup.family)) return 0;
+  const int slices = padded_value_columns(setup.spec) / sm90::kNarrowSlice;
+  return setup.num_sms / (2 * setup.spec.linear_num_v_heads * slices);
 }
 
 int padded_key_heads(const LinearSetup& setup) {
@@ -64,7 +91,7 @@ LinearParts lay_out(const LinearSetup& setup, const LinearSizes& n, void* worksp
   parts.spans = cut.take<sm90::Span>(n.spans);
   if (setup.recurs()) {
     parts.short_spans = cut.take<sm90::Span>(n.spans);
-    parts.sequences = cut.take<sm90::Sequence>(n.sequences);
+    parts.sequences = cut.take<sm90::Sequence>(n.sequences + n.copies);
     parts.chunks = cut.take<sm90::Chunk>(n.chunks);
   }
   parts.drafts = cut.take<sm90::Span>(n.drafts);
@@ -81,6 +108,7 @@ LinearParts lay_out(const LinearSetup& setup, const LinearSizes& n, void* worksp
     if (s.variant == Variant::gdn || s.variant == Variant::kda) {
       parts.solve = cut.take<sm90::Half>(n.chunks * heads * kChunk * kChunk);
       parts.scores = cut.take<sm90::Half>(n.chunks * heads * kChunk * kChunk);
+      parts.copies = cut.take<float>(n.copies * heads * s.linear_head_dim_v * s.linear_head_dim_k);
     }
     if (s.variant == Variant::kda) {
       parts.k_until = cut.take<sm90::Half>(keys);
@@ -134,6 +162,7 @@ Status make_lists(const LinearSetup& setup, const BatchView& batch, LinearLists&
                                .num_chunks = static_cast<std::int32_t>(lists.chunks.size()) - first,
                                .slot = span.slot});
   }
+  if (static_cast<std::int64_t>(prompts.size()) <= most_copies(setup)) walk_twice(lists);
   return {};
 }
 
@@ -177,7 +206,8 @@ PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
                                  .gates = parts.gates,
                                  .end_decay = parts.end_decay,
                                  .solve = parts.solve,
-                                 .scores = parts.scores},
+                                 .scores = parts.scores,
+                                 .copies = parts.copies},
                       .slice = slice_of(setup, static_cast<std::int64_t>(lists.sequences.size()))};
   sm90::PromptParams& d = launch.params;
   const bool convolves = p.conv_kernel > 0;

@@ -34,6 +34,7 @@ struct LinearSizes {
   std::int64_t prompt_tokens = 0;  ///< rows of workspace: all tokens of a batch that has prompts
   std::int64_t sequences = 0;
   std::int64_t chunks = 0;
+  std::int64_t copies = 0;  ///< requests that are walked twice
 };
 
 /// Pointers into the workspace.
@@ -54,6 +55,7 @@ struct LinearParts {
   kernels::linear::sm90::Half* scores = nullptr;
   float* gates = nullptr;
   float* end_decay = nullptr;
+  float* copies = nullptr;
   std::size_t bytes = 0;
 };
 
@@ -104,6 +106,8 @@ struct PromptLaunch {
 
 /// Value columns of a block of scan: wide where narrow blocks would not find an SM each.
 [[nodiscard]] int slice_of(const LinearSetup& setup, std::int64_t num_sequences);
+/// Requests of a batch that may be walked twice: as many as find an SM for every block.
+[[nodiscard]] std::int64_t most_copies(const LinearSetup& setup);
 [[nodiscard]] int padded_value_columns(const AttentionSpec& spec);
 [[nodiscard]] int padded_key_heads(const LinearSetup& setup);
 

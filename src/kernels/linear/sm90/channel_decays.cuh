@@ -147,33 +147,43 @@ struct ChannelDecays {
     const auto put = [&](const RowsOf& to, std::uint32_t pair) {
       *reinterpret_cast<std::uint32_t*>(to.data + at) = pair;
     };
+    const auto word = [&](Half* tile, int t) -> std::uint32_t& {
+      return *reinterpret_cast<std::uint32_t*>(tile + element_at<KeyColumns>(kFirst + t, c));
+    };
+    // Some rows are read before the first of them is written: what is written might be what is
+    // read next, for all the compiler knows.
+    constexpr int kAtOnce = 8;
 #pragma unroll
-    for (int t = 0; t < kHalf; ++t) {
-      const int row = kFirst + t;
-      const float2 since = exp2_of(sums.of[t]);
-      const float2 inverse = exp2_of(make_float2(-sums.of[t].x, -sums.of[t].y));
-      const int place = element_at<KeyColumns>(row, c);
-      const auto word = [&](Half* tile) -> std::uint32_t& {
-        return *reinterpret_cast<std::uint32_t*>(tile + place);
-      };
-      const float2 q = unpacked(word(shared.q));
-      const float2 k = unpacked(word(shared.k));
-      const float2 q_row = times(q, since);
-      const float2 k_row = times(k, since);
-      const float2 k_column = times(k, inverse);
-      const std::uint32_t q_packed = packed(q_row);
-      const std::uint32_t k_packed = packed(k_row);
-      word(shared.q) = q_packed;
-      word(shared.k) = k_packed;
-      word(shared.columns) = packed(k_column);
-      const float2 until = times(k_column, Second ? through_second : through_first);
-      if (!Second) word(shared.earlier) = packed(until);
-      if (row < chunk.count) {
-        put(d.q, Second ? packed(times(q_row, through_first)) : q_packed);
-        put(d.k, Second ? packed(times(k_row, through_first)) : k_packed);
-        put(d.k_until, packed(Second ? until : times(until, through_second)));
+    for (int first = 0; first < kHalf; first += kAtOnce) {
+      float2 q[kAtOnce];
+      float2 k[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        q[i] = unpacked(word(shared.q, first + i));
+        k[i] = unpacked(word(shared.k, first + i));
       }
-      at += d.q.token_stride;
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int t = first + i;
+        const float2 since = exp2_of(sums.of[t]);
+        const float2 inverse = exp2_of(make_float2(-sums.of[t].x, -sums.of[t].y));
+        const float2 q_row = times(q[i], since);
+        const float2 k_row = times(k[i], since);
+        const float2 k_column = times(k[i], inverse);
+        const std::uint32_t q_packed = packed(q_row);
+        const std::uint32_t k_packed = packed(k_row);
+        word(shared.q, t) = q_packed;
+        word(shared.k, t) = k_packed;
+        word(shared.columns, t) = packed(k_column);
+        const float2 until = times(k_column, Second ? through_second : through_first);
+        if (!Second) word(shared.earlier, t) = packed(until);
+        if (kFirst + t < chunk.count) {
+          put(d.q, Second ? packed(times(q_row, through_first)) : q_packed);
+          put(d.k, Second ? packed(times(k_row, through_first)) : k_packed);
+          put(d.k_until, packed(Second ? until : times(until, through_second)));
+        }
+        at += d.q.token_stride;
+      }
     }
   }
 

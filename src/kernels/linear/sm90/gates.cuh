@@ -91,6 +91,24 @@ __device__ __forceinline__ float channel_gate(const Params& p, float a, float ra
 __device__ __forceinline__ float sigmoid_approx(float x) {
   return ptx::reciprocal_approx(1.0f + exp_approx(-x));
 }
+
+/// Of a chunk whose lanes have two tokens each.
+struct DecaySums {
+  float first;   ///< up to the lane's first token
+  float second;  ///< up to its second
+  float end;     ///< of all
+};
+
+__device__ __forceinline__ DecaySums sum_decays(float first, float second) {
+  float sum = first + second;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const float earlier = __shfl_up_sync(0xffffffffu, sum, static_cast<unsigned>(step));
+    if (lane_id() >= step) sum += earlier;
+  }
+  return {sum - second, sum, __shfl_sync(0xffffffffu, sum, 31)};
+}
+
 /// Input `t` (counted from the request's first token in this batch; negative: the state's) of one
 /// channel.
 struct History {

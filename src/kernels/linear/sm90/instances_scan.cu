@@ -1,52 +1,58 @@
 #include "kernels/linear/sm90/instances.hpp"
 #include "kernels/linear/sm90/launch.hpp"
-#include "kernels/linear/sm90/scan.cuh"
+#include "kernels/linear/sm90/scan_delta.cuh"
+#include "kernels/linear/sm90/scan_plain.cuh"
 
 namespace attune::kernels::linear::sm90 {
 namespace {
 
 struct Row {
-  Form form;
+  Family family;
   int key_columns;
   int slice;
   PromptKernel kernel;
 };
 
-template <Form kForm, int KeyColumns, int Slice>
-Row row() {
+template <Family family, int Slice>
+Row delta_row() {
+  constexpr bool kByChannel = family == Family::kda;
   constexpr int kGroups = Slice / kNarrowSlice;
-  using Kernel = Scan<kForm, KeyColumns, kGroups>;
-  return {kForm,
-          KeyColumns,
-          Slice,
-          {&scan_kernel<kForm, KeyColumns, kGroups>, Kernel::kThreads,
-           sizeof(typename Kernel::Shared)}};
+  using Kernel = DeltaScan<kByChannel, kGroups>;
+  return {
+      family,
+      Kernel::KeyColumns,
+      Slice,
+      {&delta_scan_kernel<kByChannel, kGroups>, Kernel::kThreads, sizeof(typename Kernel::Shared)}};
+}
+
+/// Of mamba2 and lightning.
+template <int KeyColumns, int Slice>
+Row plain_row() {
+  constexpr int kGroups = Slice / kNarrowSlice;
+  using Kernel = PlainScan<KeyColumns, kGroups>;
+  return {
+      Family::mamba2,
+      KeyColumns,
+      Slice,
+      {&plain_scan_kernel<KeyColumns, kGroups>, Kernel::kThreads, sizeof(typename Kernel::Shared)}};
 }
 
 /// Of keys of 256 columns two warpgroups' states leave no room in the register file.
 struct Rows {
   Row rows[7] = {
-      row<Form::delta, 128, kNarrowSlice>(),
-      row<Form::delta, 128, kWideSlice>(),
-      row<Form::delta_by_channel, 128, kNarrowSlice>(),
-      row<Form::delta_by_channel, 128, kWideSlice>(),
-      row<Form::plain, 128, kNarrowSlice>(),
-      row<Form::plain, 128, kWideSlice>(),
-      row<Form::plain, 256, kNarrowSlice>(),
+      delta_row<Family::gdn, kNarrowSlice>(), delta_row<Family::gdn, kWideSlice>(),
+      delta_row<Family::kda, kNarrowSlice>(), delta_row<Family::kda, kWideSlice>(),
+      plain_row<128, kNarrowSlice>(),         plain_row<128, kWideSlice>(),
+      plain_row<256, kNarrowSlice>(),
   };
 };
-
-Form form_of(Family family) {
-  if (family == Family::gdn) return Form::delta;
-  return family == Family::kda ? Form::delta_by_channel : Form::plain;
-}
 
 }  // namespace
 
 PromptKernel scan_of(Family family, int key_columns, int slice) {
+  if (family == Family::lightning) family = Family::mamba2;
   for (const Row& r : Rows{}.rows)
-    if (r.form == form_of(family) && r.key_columns == key_columns && r.slice == slice)
-      return r.kernel;
+    if (r.family == family && r.key_columns == key_columns && r.slice == slice) return r.kernel;
   return {};
 }
 

@@ -108,8 +108,9 @@ Status launch_prepare(const PromptParams& d, cudaStream_t stream) {
 }
 
 Status launch_gates(const PromptParams& d, cudaStream_t stream) {
-  ptx::launch(&gates_kernel, grid_of(d.num_chunks, d.p.num_v_heads), dim3(kGatesThreads),
-              2 * sizeof(float), stream, d);
+  ptx::launch(&gates_kernel,
+              grid_of(d.num_chunks, base::ceil_div(d.p.num_v_heads, kGatesThreads / 32)),
+              dim3(kGatesThreads), 0, stream, d);
   return launched("gates");
 }
 

@@ -14,21 +14,29 @@ constexpr bool has_delta_rule(Family f) { return f == Family::gdn || f == Family
 /// bf16 as stored.
 using Half = std::uint16_t;
 
+/// First chunks of a request whose state is copied for scan, each a share.
+inline constexpr int kCopyShares = 16;
+
 /// Up to kChunk tokens of one request.
 struct Chunk {
   std::int64_t first_token = 0;
   std::int64_t before = 0;  ///< tokens of the request in this batch that precede it
   std::int32_t count = 0;
   std::int32_t slot = -1;
+  std::int32_t copy = -1;  ///< >= 0: scores leaves its share of the state before the request there
 };
 
-/// The chunks of one request, in order: chunk c has the tokens from kChunk c on.
+/// The chunks of one request, in order: chunk c has the tokens from kChunk c on. Where requests are
+/// few, one is walked twice at once, since the state's chain is faster than what makes the output:
+/// one walk makes the output of its first chunks, another runs ahead without it to make the rest.
 struct Sequence {
   std::int64_t first_token = 0;
   std::int32_t num_tokens = 0;
   std::int32_t first_chunk = 0;
   std::int32_t num_chunks = 0;
   std::int32_t slot = -1;
+  std::int32_t silent_chunks = 0;  ///< at the begin, without output
+  std::int32_t copy = -1;          ///< >= 0: begins with this copy and does not keep its state
 };
 
 /// One request's whole span, for the kernels that take a request at once.
@@ -68,6 +76,7 @@ struct PromptParams {
   float* end_decay = nullptr;  ///< kda: [chunks, v heads, key_columns], e^G at the chunk's end
   Half* solve = nullptr;       ///< T: [chunks, v heads, kChunk, kChunk], the lower blocks
   Half* scores = nullptr;      ///< P: likewise
+  float* copies = nullptr;     ///< of states: [copies, v heads, dv, dk]
   bool wide_rows = false;      ///< activations can be read 8 at a time
   bool wide_weight = false;    ///< weights of the convolution can be read 4 at a time
   bool wide_gate = false;      ///< kda's raw gates can be read 2 at a time

@@ -241,39 +241,32 @@ __global__ void __launch_bounds__(kPrepareThreads, Taps <= 4 ? 4 : 2)
     Kernel(d, chunk, unit, i % eights * 8).run(i / eights * Kernel::kRun);
 }
 
-inline constexpr int kGatesThreads = kChunk;
-
-/// Sum over this and all earlier threads of a block of kChunk; `half` is shared memory.
-__device__ __forceinline__ float sum_before(float x, float* half) {
-  const int lane = lane_id();
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const float earlier = __shfl_up_sync(0xffffffffu, x, static_cast<unsigned>(step));
-    if (lane >= step) x += earlier;
-  }
-  if (threadIdx.x == 31) *half = x;
-  __syncthreads();
-  return threadIdx.x < 32 ? x : x + *half;
-}
+inline constexpr int kGatesThreads = 128;  ///< a warp a head, a lane two tokens
 
 /// Grid: chunks, value heads.
 static __global__ void __launch_bounds__(kGatesThreads)
     gates_kernel(const __grid_constant__ PromptParams d) {
-  auto* shared = reinterpret_cast<float*>(ptx::dynamic_shared<128>());
+  const int head = static_cast<int>(blockIdx.y * (kGatesThreads / 32) + threadIdx.x / 32);
+  if (head >= d.p.num_v_heads) return;
   const Chunk chunk = d.chunks[blockIdx.x];
-  const int head = static_cast<int>(blockIdx.y);
-  const int t = static_cast<int>(threadIdx.x);
-  TokenGate gate{0.0f, 0.0f};
-  if (t < chunk.count) gate = token_gate(d.p, raw_gate<true>(d.p, head, chunk.first_token + t));
-  const float sum = sum_before(gate.log_decay, shared);
-  if (t == kChunk - 1) shared[1] = sum;
-  __syncthreads();
-  float* to = d.gates +
+  const int t = 2 * lane_id();
+  TokenGate gate[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const RawGate<true> raw =
+        raw_gate<true>(d.p, head, chunk.first_token + min(t + i, chunk.count - 1));
+    gate[i] = t + i < chunk.count ? token_gate(d.p, raw) : TokenGate{0.0f, 0.0f};
+  }
+  const DecaySums sum = sum_decays(gate[0].log_decay, gate[1].log_decay);
+  float* to = d.gates + t +
               (static_cast<std::int64_t>(blockIdx.x) * d.p.num_v_heads + head) * kNumGates * kChunk;
-  to[kLogDecay * kChunk + t] = sum;
-  to[kBeta * kChunk + t] = gate.beta;
-  to[kSince * kChunk + t] = expf(sum);
-  to[kUntil * kChunk + t] = expf(shared[1] - sum);
+  const auto put = [&](Gate at, float x, float y) {
+    *reinterpret_cast<float2*>(to + at * kChunk) = make_float2(x, y);
+  };
+  put(kLogDecay, sum.first, sum.second);
+  put(kBeta, gate[0].beta, gate[1].beta);
+  put(kSince, expf(sum.first), expf(sum.second));
+  put(kUntil, expf(sum.end - sum.first), expf(sum.end - sum.second));
 }
 
 }  // namespace attune::kernels::linear::sm90

@@ -76,19 +76,19 @@ __device__ __forceinline__ void multiply_split(Block& sum, const LowerShared& sh
   }
 }
 
-/// A pair of A at `row` and `column` (even) of the chunk; the diagonal blocks' upper parts are
-/// zeros.
+/// A pair of A at `row` and `column` (even) of the chunk, in a block below the diagonal's.
 __device__ __forceinline__ void put_lower(LowerShared& shared, int row, int column, float x,
                                           float y) {
-  if (row / kBlock == column / kBlock) {
-    *reinterpret_cast<float2*>(&shared.a[row / kBlock][row % kBlock][column % kBlock]) =
-        make_float2(x, y);
-    return;
-  }
   const SplitPair s = split(x, y);
   const int at = element_at<kChunk>(row, column);
   *reinterpret_cast<std::uint32_t*>(shared.high + at) = s.high;
   *reinterpret_cast<std::uint32_t*>(shared.low + at) = s.low;
+}
+/// In one on the diagonal, whose upper part is zeros.
+__device__ __forceinline__ void put_diagonal(LowerShared& shared, int row, int column, float x,
+                                             float y) {
+  *reinterpret_cast<float2*>(&shared.a[row / kBlock][row % kBlock][column % kBlock]) =
+      make_float2(x, y);
 }
 
 /// M_ii of block `i`, a warp's work. Lane c has column c.
