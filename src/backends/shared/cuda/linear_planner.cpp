@@ -64,7 +64,7 @@ int padded_value_columns(const AttentionSpec& spec) {
 }
 
 std::int64_t most_copies(const LinearSetup& setup) {
-  if (!setup.has_chunks() || !sm90::has_delta_rule(setup.family)) return 0;
+  if (!setup.has_chunks() || setup.family != linear::Family::gdn) return 0;
   const int slices = padded_value_columns(setup.spec) / sm90::kNarrowSlice;
   return setup.num_sms / (2 * setup.spec.linear_num_v_heads * slices);
 }

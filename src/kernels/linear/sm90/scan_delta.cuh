@@ -35,8 +35,8 @@ struct DeltaScan : ScanParts<128, Groups> {
   /// Whether producers write O to memory. That takes it off a lone warpgroup's chain; where two
   /// share the tensor cores, they have more time than producers.
   static constexpr bool kHandsOver = Groups == 1;
-  /// Walks in two parts are of blocks that find an SM each.
-  static constexpr bool kMaySilence = Groups == 1;
+  /// Walks in two parts are of blocks that find an SM each; kda's gain nothing.
+  static constexpr bool kMaySilence = Groups == 1 && !ByChannel;
   /// As many as 227 KiB hold.
   static constexpr int kStages = ByChannel && Groups == 2 ? 2 : 3;
 
@@ -286,15 +286,6 @@ struct DeltaScan : ScanParts<128, Groups> {
     ptx::fence_proxy_async();
   }
 
-  /// The keys with their decay until the chunk's end, where it is by channel.
-  static __device__ __forceinline__ const Half* kept_keys(const Stage& s) {
-    if constexpr (ByChannel) {
-      return s.k_until.x;
-    } else {
-      return s.k.x;
-    }
-  }
-
   /// A chunk's K S has been made, and there are chunks with output behind.
   __device__ __forceinline__ void walk_silently(State& state, PackedHalf& packed, Tokens& x,
                                                 Packed& values, TokenGates& since,
@@ -314,7 +305,7 @@ struct DeltaScan : ScanParts<128, Groups> {
       Packed kept;
       pack_tokens(kept, x, until);
       ptx::wgmma_fence();
-      into_state(state, kept, kept_keys(s));
+      into_state(state, kept, s.k.x);
       at.advance();
       wait_for(at);
       ptx::wgmma_wait<0>();
