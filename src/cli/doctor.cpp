@@ -11,6 +11,7 @@
 
 #include "cli/command.hpp"
 #include "device/cpu_features.hpp"
+#include "device/numa.hpp"
 #include "device/nvml_probe.hpp"
 
 namespace attune::cli {
@@ -41,16 +42,6 @@ std::vector<Bit> cpu_bits(const device::CpuFeatures& f) {
           {"amx_tile", f.amx_tile, f.amx_tile && tiles},
           {"amx_bf16", f.amx_bf16, f.amx_bf16 && tiles},
           {"amx_int8", f.amx_int8, f.amx_int8 && tiles}};
-}
-
-int numa_nodes() {
-  std::error_code error;
-  int n = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/sys/devices/system/node", error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("node") && name.size() > 4 && name[4] >= '0' && name[4] <= '9') ++n;
-  }
-  return n == 0 ? 1 : n;
 }
 
 struct Library {
@@ -106,6 +97,7 @@ int run_doctor(bool as_json) {
   const device::NvmlReport nvml = device::probe_nvml();
   const std::vector<DeviceInfo> gpus = cuda_devices();
   const std::vector<std::string> advice = advice_for(f, nvml, cpu);
+  const std::size_t nodes = device::numa_nodes().size();
 
   if (as_json) {
     Json out;
@@ -115,7 +107,7 @@ int run_doctor(bool as_json) {
     out["cpu"] = {{"name", cpu.name},
                   {"isa", name(cpu.isa)},
                   {"cores", cpu.num_units},
-                  {"numa_nodes", numa_nodes()},
+                  {"numa_nodes", nodes},
                   {"memory_bytes", cpu.memory_bytes},
                   {"bits", bits}};
     out["gpus"] = Json::array();
@@ -136,7 +128,7 @@ int run_doctor(bool as_json) {
   }
 
   fmt::print("cpu   {}\n      {} cores, {} NUMA node{}, {:.1f} GiB, kernels up to {}\n", cpu.name,
-             cpu.num_units, numa_nodes(), numa_nodes() == 1 ? "" : "s",
+             cpu.num_units, nodes, nodes == 1 ? "" : "s",
              static_cast<double>(cpu.memory_bytes) / (1 << 30), name(cpu.isa));
   fmt::print("      ");
   for (const Bit& bit : cpu_bits(f))

@@ -5,6 +5,8 @@
 
 #include <system_error>
 
+#include "device/numa.hpp"
+
 namespace attune::device {
 namespace {
 
@@ -23,14 +25,11 @@ void wait_for_change(const std::atomic<std::uint32_t>& word, std::uint32_t seen,
   word.wait(seen, std::memory_order_acquire);
 }
 
-/// The cores this process may use, in order.
-std::vector<int> usable_cores() {
+/// The cores this process may use, node after node: few threads share one memory.
+std::vector<int> cores_by_node() {
   std::vector<int> cores;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &set)) cores.push_back(core);
+  for (const NumaNode& node : numa_nodes())
+    cores.insert(cores.end(), node.cores.begin(), node.cores.end());
   return cores;
 }
 
@@ -49,7 +48,7 @@ Result<std::unique_ptr<ThreadPool>> ThreadPool::make(const ThreadPoolOptions& op
     return invalid_argument("a thread pool needs at least 1 thread, asked for " +
                             std::to_string(options.num_threads));
   std::unique_ptr<ThreadPool> pool(new ThreadPool(options));
-  const std::vector<int> cores = options.pinned ? usable_cores() : std::vector<int>{};
+  const std::vector<int> cores = options.pinned ? cores_by_node() : std::vector<int>{};
   for (int t = 1; t < options.num_threads; ++t) {
     try {
       pool->workers_.emplace_back(&ThreadPool::work, pool.get(), t);

@@ -19,8 +19,8 @@ namespace attune::device {
 
 struct ThreadPoolOptions {
   int num_threads = 1;  ///< the caller of run() included
-  /// Worker t is bound to the t-th core this process may use; the caller's own thread is left
-  /// alone.
+  /// Worker t is bound to the t-th core this process may use, counted node by node; the caller's
+  /// own thread is left alone.
   bool pinned = false;
   int spin_rounds = 2000;  ///< pause instructions before sleeping; 0 = sleep at once
 };

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "attention/lse.hpp"
+#include "device/host_memory.hpp"
 #include "kernels/ops/dequant.hpp"
 #include "kernels/ops/route.hpp"
 #include "kernels/ops/rows.hpp"
-#include "model/aligned_bytes.hpp"
 #include "model/cpu_experts.hpp"
 #include "model/cpu_kernels.hpp"
 #include "model/cpu_linear.hpp"
@@ -190,7 +190,7 @@ class CpuOps final : public Ops {
 };
 
 Result<Buffer> CpuOps::allocate(std::size_t bytes) {
-  AlignedBytes memory = allocate_aligned(bytes);
+  device::HostBytes memory = device::host_bytes(bytes);
   if (!memory)
     return Status(StatusCode::out_of_memory,
                   "no memory for " + std::to_string(bytes) + " bytes of activations or weights");

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/math.hpp"
+#include "device/numa.hpp"
 
 namespace attune::model {
 
@@ -24,6 +25,7 @@ std::byte* WeightArena::take(std::size_t bytes) {
     if (data == MAP_FAILED) return nullptr;
     // A kernel without huge pages refuses the advice, and all is well on small ones.
     ::madvise(data, piece, MADV_HUGEPAGE);
+    device::spread_over(device::numa_nodes(), std::span(static_cast<std::byte*>(data), piece));
     pieces_.emplace_back(static_cast<std::byte*>(data), piece);
     used_ = 0;
   }

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "device/numa.hpp"
+
 namespace attune::runtime {
 namespace {
 
@@ -47,7 +49,8 @@ Result<std::unique_ptr<Embedder>> Embedder::open(model::Checkpoint checkpoint,
   const model::ModelConfig& config = e->checkpoint_.config;
   e->max_tokens_ = pooling.max_tokens > 0 ? std::min(pooling.max_tokens, config.context_length)
                                           : config.context_length;
-  auto threads = device::ThreadPool::make({.num_threads = options.num_threads});
+  auto threads = device::ThreadPool::make(
+      {.num_threads = options.num_threads, .pinned = device::numa_nodes().size() > 1});
   if (!threads.ok()) return threads.status();
   e->threads_ = std::move(*threads);
   Result<BackendSet> backends = make_backends(config, *e->threads_, std::nullopt);

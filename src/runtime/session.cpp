@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "device/numa.hpp"
 #include "model/device_ops.hpp"
 
 namespace attune::runtime {
@@ -51,7 +52,10 @@ Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
   if (engine.context_limit == 0) engine.context_limit = config.context_length;
   engine.scheduler.batch_invariant = options.batch_invariant;
 
-  auto threads = device::ThreadPool::make({.num_threads = options.num_threads});
+  // A thread that wanders to another node leaves its caches and half of its bandwidth behind. On
+  // one node the system places threads better than we do when programs share the cores.
+  auto threads = device::ThreadPool::make(
+      {.num_threads = options.num_threads, .pinned = device::numa_nodes().size() > 1});
   if (!threads.ok()) return threads.status();
   session->threads_ = std::move(*threads);
 
