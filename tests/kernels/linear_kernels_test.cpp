@@ -275,6 +275,28 @@ TEST_P(LinearKernels, ResumeAtAnyBorder) {
   }
 }
 
+TEST_P(LinearKernels, InvariantTokensDoNotSeeTheOnesBehindThem) {
+  constexpr std::int64_t kTokens = 64;
+  for (const Shape& shape : kShapes)
+    for (const bool bf16 : {false, true}) {
+      const auto run = [&](std::int64_t n) {
+        Layer layer(shape, kTokens, bf16, Gates::ordinary, 7);
+        Params p = layer.params();
+        p.batch_invariant = true;
+        std::vector<float> scratch = scratch_for(*GetParam(), p);
+        GetParam()->run(p, layer.item(0, n), scratch.data());
+        std::vector<float> o = layer.o();
+        o.resize(static_cast<std::size_t>(n * shape.num_v_heads * shape.dv));
+        return o;
+      };
+      const std::vector<float> whole = run(kTokens);
+      for (std::int64_t n : {9, 15, 16, 17, 30, 47, 63})
+        EXPECT_TRUE(std::ranges::equal(run(n), std::span(whole).first(static_cast<std::size_t>(
+                                                   n * shape.num_v_heads * shape.dv))))
+            << "family " << static_cast<int>(shape.family) << ", " << n << " tokens";
+    }
+}
+
 TEST_P(LinearKernels, HeadsMayBeSplitOverItems) {
   const Shape shape{Family::gdn, 2, 4, 32, 32, 4};
   Layer expected(shape, 80, false, Gates::ordinary, 3);

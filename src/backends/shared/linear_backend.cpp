@@ -87,6 +87,7 @@ class LinearBackend final : public Backend {
       : descriptor_(descriptor),
         spec_(context.spec),
         executor_(*context.executor),
+        batch_invariant_(context.batch_invariant),
         kernel_(kernel) {}
 
   [[nodiscard]] const BackendDescriptor& descriptor() const override { return descriptor_; }
@@ -184,6 +185,7 @@ class LinearBackend final : public Backend {
 
   void run_recurrence(const LinearPlan& plan, const LayerCall& call) {
     Job job{this, &plan, recurrence_params(spec_, call), {}};
+    job.params.batch_invariant = batch_invariant_;
     executor_.run(
         static_cast<std::int64_t>(plan.items.size()),
         [](void* context, std::int64_t i, int thread) {
@@ -277,6 +279,7 @@ class LinearBackend final : public Backend {
   const BackendDescriptor& descriptor_;
   AttentionSpec spec_;
   Executor& executor_;
+  bool batch_invariant_;
   const linear::Kernel* kernel_;  ///< null: the double-precision recurrence
 };
 

@@ -223,7 +223,8 @@ struct Body : Prepare<typename Unit::V> {
     const Number* k = As::rows(s.kg, rows, width, s.k_rows);
     for (int i0 = 0; i0 < rows; i0 += span) {
       const int end = end_of(i0, span, rows);
-      const bool factors = span > kBlock || decay_over(s, i0, end, width) < kFactorRange;
+      const bool factors =
+          span > kBlock || (!p.batch_invariant && decay_over(s, i0, end, width) < kFactorRange);
       for (int j0 = 0; j0 < i0 + (factors ? span : 0); j0 += span) {
         const int j_end = end_of(j0, span, rows);
         const float* to = decay_before(s, i0, width);
@@ -334,7 +335,10 @@ struct Body : Prepare<typename Unit::V> {
     for (int t = 0; t < rows; t += kWidth) S::store(s.since + t, S::set(1.0f));
     const float* end = decay_before(s, rows, width);
     for (int c = 0; c < width; c += kWidth) S::store(s.row + c, exp(S::load(end + c)));
-    for (int t0 = 0; t0 < rows && span < rows; t0 += span)
+    // Where nothing may depend on the number of rows, also over a single span: a factor of e^0 is 1
+    // but for the last bit.
+    if (span >= rows && !p.batch_invariant) return;
+    for (int t0 = 0; t0 < rows; t0 += span)
       decay_span_over_chunk(s, t0, end_of(t0, span, rows), rows, width);
   }
 
@@ -496,7 +500,7 @@ struct Body : Prepare<typename Unit::V> {
         sum_gates(p, s, rows);
         int span = kChunk;
         if (p.family == Family::kda) {
-          span = decay_span(s, rows, dk);
+          span = p.batch_invariant ? kBlock : decay_span(s, rows, dk);
           decay_scores_by_channel(p, s, rows, span);
         } else {
           decay_scores(p, s, rows);

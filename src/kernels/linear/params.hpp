@@ -18,6 +18,9 @@ struct Activations {
 struct Params {
   Family family = Family::gdn;
   bool bf16 = false;  ///< of every Activations member, conv_state and o; otherwise fp32
+  /// A token's bits must not depend on the tokens behind it in its chunk, as factors do that bound
+  /// kda's decays over many tokens.
+  bool batch_invariant = false;
 
   int num_k_heads = 0;
   int num_v_heads = 0;
