@@ -9,7 +9,7 @@ namespace attune::backends::shared::paged {
 namespace {
 
 /// Of the plain kernel on an H200, a cycle and multiprocessor (docs/performance/cuda-prefill.md).
-constexpr std::int64_t kPlainFlop = 450;
+constexpr std::int64_t kPlainFlop = 1400;
 constexpr std::int64_t kPlainBeginning = 6000;
 
 }  // namespace
