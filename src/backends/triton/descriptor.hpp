@@ -16,7 +16,7 @@ inline constexpr FeatureSet kBuilt =
     Feature::chunked_prefix;
 inline constexpr FeatureSet kLatentBuilt =
     Feature::lse | Feature::kv_scales | Feature::mixed_batch | Feature::target_verify |
-    Feature::draft_extend | Feature::cuda_graph | Feature::chunked_prefix;
+    Feature::draft_extend | Feature::cuda_graph | Feature::deterministic | Feature::chunked_prefix;
 
 inline constexpr BackendDescriptor kDescriptor{
     .name = "triton",
