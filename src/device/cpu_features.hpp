@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <attune/device.hpp>
 
@@ -37,6 +38,8 @@ struct CpuFeatures {
 
 /// Cores in this process's affinity mask.
 [[nodiscard]] int usable_cores();
+/// Which those are, in order; empty where the system does not say.
+[[nodiscard]] std::vector<int> usable_core_numbers();
 
 [[nodiscard]] std::int64_t physical_memory_bytes();
 

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "device/cpu_features.hpp"
+
 namespace attune::device {
 namespace {
 
@@ -45,20 +47,10 @@ std::vector<int> read_list(const fs::path& file) {
   return numbers;
 }
 
-std::vector<int> usable() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &set)) cores.push_back(core);
-  return cores;
-}
-
 }  // namespace
 
 std::vector<NumaNode> numa_nodes(const fs::path& root) {
-  const std::vector<int> mine = usable();
+  const std::vector<int> mine = usable_core_numbers();
   std::vector<NumaNode> nodes;
   std::error_code error;
   for (fs::directory_iterator at(root, error), end; !error && at != end; at.increment(error)) {
