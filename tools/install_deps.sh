@@ -4,7 +4,7 @@ set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config git python3 python3-pip libdnnl-dev nlohmann-json3-dev libfmt-dev
           libcli11-dev libpcre2-dev libutf8proc-dev libsentencepiece-dev libgtest-dev libgmock-dev
-          libboost-context-dev)
+          libboost-context-dev ocl-icd-opencl-dev)  # the last: libdnnl-dev's CMake file looks for it
 
 missing=()
 for package in "${packages[@]}"; do
