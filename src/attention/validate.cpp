@@ -6,6 +6,7 @@
 #include <limits>
 #include <string_view>
 
+#include "attention/batch_scan.hpp"
 #include "base/join.hpp"
 #include "tensor/shape_match.hpp"
 
@@ -38,14 +39,11 @@ Status check_count(std::string_view what, std::size_t have, std::int64_t want) {
   return invalid_argument(join(what, ": want ", want, " entries, have ", have));
 }
 
-Status check_pages(const BatchView& batch) {
-  const std::int64_t n = batch.batch_size();
-  if (Status s = check_count("kv_indices", batch.kv_indices.size(), batch.kv_indptr.back());
+Status check_last_pages(const BatchView& batch) {
+  if (Status s = check_count("kv_last_page_len", batch.kv_last_page_len.size(), batch.batch_size());
       !s.ok())
     return s;
-  if (Status s = check_count("kv_last_page_len", batch.kv_last_page_len.size(), n); !s.ok())
-    return s;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+  for (std::size_t i = 0; i < batch.kv_last_page_len.size(); ++i) {
     const std::int32_t pages = batch.kv_indptr[i + 1] - batch.kv_indptr[i];
     const std::int32_t last = batch.kv_last_page_len[i];
     const std::int32_t least = pages == 0 ? 0 : 1;
@@ -55,14 +53,13 @@ Status check_pages(const BatchView& batch) {
                                    most, " for a request of ", pages, " pages of ", batch.page_size,
                                    " tokens"));
   }
-  // A plan a step reads thousands of page ids: their sign bits together first.
-  std::int32_t signs = 0;
-  for (const std::int32_t page : batch.kv_indices) signs |= page;
-  for (std::size_t e = 0; signs < 0 && e < batch.kv_indices.size(); ++e)
-    if (batch.kv_indices[e] < 0)
-      return invalid_argument(
-          join("kv_indices[", e, "] = ", batch.kv_indices[e], " is negative: not a page id"));
   return {};
+}
+
+Status negative_page(std::span<const std::int32_t> pages) {
+  const auto found = std::find_if(pages.begin(), pages.end(), [](auto page) { return page < 0; });
+  return invalid_argument(
+      join("kv_indices[", found - pages.begin(), "] = ", *found, " is negative: not a page id"));
 }
 
 Status check_ragged(const BatchView& batch) {
@@ -87,6 +84,15 @@ Status check_form(const BatchView& batch) {
       return invalid_argument(join("a decode batch has one query token a request, request ", i,
                                    " has ", batch.qo_len(i), "; call it mixed or extend"));
   return {};
+}
+
+/// What scan_rows found to be wrong, in words.
+Status check_rows(const BatchView& batch) {
+  if (Status s = check_indptr("qo_indptr", batch.qo_indptr); !s.ok()) return s;
+  if (Status s = check_indptr("kv_indptr", batch.kv_indptr); !s.ok()) return s;
+  if (batch.source == KvSource::paged)
+    if (Status s = check_last_pages(batch); !s.ok()) return s;
+  return check_form(batch);
 }
 
 Status check_mask(const BatchView& batch, const AttentionSpec& spec) {
@@ -308,11 +314,16 @@ Result<BatchFacts> validate_batch(const BatchView& batch, const AttentionSpec& s
   }
   const std::int64_t n = facts.batch_size;
   if (Status s = check_count("kv_indptr", batch.kv_indptr.size(), n + 1); !s.ok()) return s;
-  if (Status s = check_indptr("qo_indptr", batch.qo_indptr); !s.ok()) return s;
-  if (Status s = check_indptr("kv_indptr", batch.kv_indptr); !s.ok()) return s;
-  if (Status s = batch.source == KvSource::paged ? check_pages(batch) : check_ragged(batch);
+  const RowScan rows = scan_rows(batch);
+  if (!rows.sound)
+    if (Status s = check_rows(batch); !s.ok()) return s;
+  if (Status s = batch.source == KvSource::paged
+                     ? check_count("kv_indices", batch.kv_indices.size(), batch.kv_indptr.back())
+                     : check_ragged(batch);
       !s.ok())
     return s;
+  const PageScan pages = scan_pages(batch.kv_indices);
+  if (pages.any_negative) return negative_page(batch.kv_indices);
   if (!batch.kv_offset.empty()) {
     if (Status s = check_count("kv_offset", batch.kv_offset.size(), n); !s.ok()) return s;
     for (std::size_t i = 0; i < batch.kv_offset.size(); ++i)
@@ -322,20 +333,15 @@ Result<BatchFacts> validate_batch(const BatchView& batch, const AttentionSpec& s
   }
   if (!batch.state_indices.empty())
     if (Status s = check_count("state_indices", batch.state_indices.size(), n); !s.ok()) return s;
-  if (Status s = check_form(batch); !s.ok()) return s;
   if (Status s = check_mask(batch, spec); !s.ok()) return s;
   for (std::size_t g = 0; g < batch.prefix_groups.size(); ++g)
     if (Status s = check_group(batch, g); !s.ok()) return s;
 
   facts.num_qo_tokens = batch.num_qo_tokens();
-  for (std::int64_t i = 0; i < n; ++i) {
-    facts.max_qo_len = std::max(facts.max_qo_len, batch.qo_len(i));
-    facts.max_kv_len = std::max(facts.max_kv_len, batch.kv_len(i));
-  }
+  facts.max_qo_len = rows.max_qo_len;
+  facts.max_kv_len = rows.max_kv_len;
   facts.num_kv_tokens = batch.source == KvSource::ragged ? batch.kv_indptr.back() : 0;
-  std::int32_t largest = -1;
-  for (const std::int32_t page : batch.kv_indices) largest = std::max(largest, page);
-  facts.max_page_id = largest;
+  facts.max_page_id = pages.largest;
   return facts;
 }
 

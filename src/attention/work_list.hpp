@@ -42,7 +42,8 @@ struct DecodeRequest {
 /// Tiles of a row, counted from the one that holds kv_begin: tiles start at multiples of their
 /// length. An empty row still has one.
 [[nodiscard]] constexpr std::int32_t tiles_of(const DecodeRequest& r, std::int32_t tile) {
-  const std::int32_t n = (r.kv_end + tile - 1) / tile - r.kv_begin / tile;
+  // Most rows begin at their first key: no division for them.
+  const std::int32_t n = (r.kv_end + tile - 1) / tile - (r.kv_begin == 0 ? 0 : r.kv_begin / tile);
   return n < 1 ? 1 : n;
 }
 
@@ -246,6 +247,29 @@ constexpr DecodeWork cut_requests(const CutRule& rule, std::int32_t tile, std::i
     levels = factored(rule, total);
   }
 
+  // Mostly no request is long and the places suffice: then the list is written as it is counted.
+  DecodeWork work;
+  if (levels.count > 0) {
+    std::int64_t left = levels.total;
+    std::int64_t places = 0;
+    std::int32_t r = 0;
+    for (; r < num_requests; ++r) {
+      CutState s = count_parts(levels, state(r).tiles, left);
+      if (s.level == kAllLevels) break;
+      s.first_place = static_cast<std::int32_t>(places);
+      if (s.parts > 1) places += s.parts;
+      if (places > rule.max_parts) break;
+      left -= s.tiles;
+      const CutPieces pieces = pieces_at(levels, s.level, s);
+      const DecodeRequest& now = request(r);
+      for (std::int32_t i = 0; i < pieces.count; ++i)
+        emit(work.num_chunks++, chunk_of(now, s, pieces, i));
+    }
+    work.num_items = work.num_chunks * rule.units;
+    if (r == num_requests) return work;
+    work = {};
+  }
+
   // Count first: parts must know how many they are, and their places must suffice. Fewer levels
   // make fewer parts.
   std::int32_t num_long = 0;
@@ -265,22 +289,25 @@ constexpr DecodeWork cut_requests(const CutRule& rule, std::int32_t tile, std::i
     if (levels.even) levels.count = 1;  // one level or none
   }
 
-  DecodeWork work;
+  const auto give = [&](std::int32_t r, std::int32_t level) {
+    CutState& s = state(r);
+    const CutPieces pieces = pieces_at(levels, level, s);
+    if (pieces.count == 0) return;
+    const DecodeRequest& now = request(r);
+    for (std::int32_t i = 0; i < pieces.count; ++i)
+      emit(work.num_chunks++, chunk_of(now, s, pieces, i));
+    s.part += pieces.count;
+    s.at += pieces.tiles;
+  };
+  // Longest first: at each level the pieces of long requests, then short requests, whose levels
+  // never fall from one to the next.
+  std::int32_t next_short = 0;
   const std::int32_t passes = levels.count > 0 ? levels.count : 1;
-  // Longest first: at each level the pieces of long requests, then short requests.
-  for (std::int32_t pass = num_long > 0 ? 0 : 1; pass<2 * passes; pass += num_long> 0 ? 1 : 2) {
-    const std::int32_t level = pass / 2;
-    for (std::int32_t r = 0; r < num_requests; ++r) {
-      CutState& s = state(r);
-      if ((s.level == kAllLevels) != (pass % 2 == 0)) continue;
-      const CutPieces pieces = pieces_at(levels, level, s);
-      if (pieces.count == 0) continue;
-      const DecodeRequest& now = request(r);
-      for (std::int32_t i = 0; i < pieces.count; ++i)
-        emit(work.num_chunks++, chunk_of(now, s, pieces, i));
-      s.part += pieces.count;
-      s.at += pieces.tiles;
-    }
+  for (std::int32_t level = 0; level < passes; ++level) {
+    for (std::int32_t r = 0; num_long > 0 && r < num_requests; ++r)
+      if (state(r).level == kAllLevels) give(r, level);
+    for (; next_short < num_requests && state(next_short).level <= level; ++next_short)
+      if (state(next_short).level != kAllLevels) give(next_short, level);
   }
   work.num_items = work.num_chunks * rule.units;
   return work;

@@ -21,8 +21,10 @@ DecodeShape decode_shape(int num_kv_heads, int gqa_group_size, int rows_per_bloc
 void list_decode_work(const BatchView& batch, const DecodeRules& rules,
                       const attention::CutRule& rule, std::int32_t tile, const Cascade& cascade,
                       DecodeList& list) {
-  list.requests.clear();
   const std::int64_t num_requests = batch.batch_size();
+  const bool shares = !cascade.levels.empty();
+  list.requests.resize(static_cast<std::size_t>(num_requests));
+  std::size_t count = 0;
   for (std::int64_t i = 0; i < num_requests; ++i) {
     if (batch.qo_len(i) != 1) continue;
     const auto n = static_cast<std::size_t>(i);
@@ -31,15 +33,18 @@ void list_decode_work(const BatchView& batch, const DecodeRules& rules,
     const std::int64_t position = first + kv_len - 1;
     attention::DecodeRequest request = attention::decode_request(rules.mask, batch.qo_indptr[n],
                                                                  batch.kv_indptr[n], kv_len, first);
-    const std::int64_t own = std::min<std::int64_t>(cascade.own_begin(i), request.kv_end);
-    request.kv_begin = std::max(request.kv_begin, static_cast<std::int32_t>(own));
+    if (shares) {
+      const std::int64_t own = std::min<std::int64_t>(cascade.own_begin(i), request.kv_end);
+      request.kv_begin = std::max(request.kv_begin, static_cast<std::int32_t>(own));
+    }
     if (rules.xai_temperature_len > 0 && position > rules.xai_temperature_len) {
       request.temperature =
           static_cast<float>(std::log2(static_cast<double>(position)) /
                              std::log2(static_cast<double>(rules.xai_temperature_len)));
     }
-    list.requests.push_back(request);
+    list.requests[count++] = request;
   }
+  list.requests.resize(count);
   if (list.chunks.size() < static_cast<std::size_t>(rule.max_chunks))
     list.chunks.resize(static_cast<std::size_t>(rule.max_chunks));
   list.states.resize(list.requests.size());
