@@ -3,9 +3,15 @@
 
 An asm statement names every accumulator register, so the shapes are text, not templates. Add an N
 to SHAPES and run: tools/generate_wgmma_shapes.py > src/kernels/ptx/wgmma_shapes.cuh
+
+Narrow products have a file and a namespace of their own:
+tools/generate_wgmma_shapes.py narrow > src/kernels/ptx/wgmma_narrow_shapes.cuh
 """
 
-SHAPES = [64, 72, 80, 96, 128, 176, 192, 256]
+import sys
+
+NARROW = sys.argv[1:] == ["narrow"]
+SHAPES = [16, 32] if NARROW else [64, 72, 80, 96, 128, 176, 192, 256]
 TYPES = [("__nv_bfloat16", "bf16"), ("__half", "f16")]
 
 HEAD = """\
@@ -23,6 +29,16 @@ namespace attune::kernels::ptx {
 
 /// Which way a 16-bit operand's 64-element rows run in shared memory.
 enum class Major : int { k = 0, mn = 1 };
+"""
+
+NARROW_HEAD = """\
+// clang-format off
+// Written by tools/generate_wgmma_shapes.py narrow: as wgmma_shapes.cuh, for few columns.
+#pragma once
+
+#include "kernels/ptx/wgmma.cuh"
+
+namespace attune::kernels::ptx::narrow {
 """
 
 SS_COMMENT = """
@@ -97,8 +113,8 @@ def function(registers):
     return out
 
 
-print(HEAD)
+print(NARROW_HEAD if NARROW else HEAD)
 print("\n".join(function(False)))
 print()
 print("\n".join(function(True)))
-print("\n}  // namespace attune::kernels::ptx")
+print("\n}  // namespace attune::kernels::ptx" + ("::narrow" if NARROW else ""))

@@ -1,9 +1,10 @@
 // Checks the latent kernels against a naive one and times them on the shapes of issue 6.
 //
-//   mla_bench [verify] [verify-packed] [verify-few] [time] [packed] [tokens] [sm80] [sweep |
-//   sweep-one] [once] [once-packed]
+//   mla_bench [verify] [verify-packed] [verify-few] [time] [packed] [tokens] [sm80] [few]
+//   [few-tokens] [few-packed] [sweep | sweep-one] [once] [once-packed]
 //
-// time: the Hopper kernel; packed: over the fp8 cache of 656 bytes a token; tokens: its keys
+// time: the Hopper kernel; few: the kernels for few rows beside it (few-tokens: keys gathered,
+// few-packed: the fp8 cache); packed: over the fp8 cache of 656 bytes a token; tokens: its keys
 // gathered from pages of one token; sm80: the kernel of older cards; sweep: the planner's constants
 // (sweep-one: of single requests); once: a cold launch a shape, for a profiler.
 #include <chrono>
@@ -153,6 +154,7 @@ struct Cut {
   int least_tiles = 1;
   int workers = 0;  ///< 0 = as many as run at once
   bool older = false;
+  int least_rows = 0;  ///< of Hopper's kernels; 0 = what the backend takes
 };
 
 struct Launchable {
@@ -178,20 +180,28 @@ Launchable prepare(const Data& d, const Cut& cut) {
   l.older = cut.older;
   l.tokens = d.tokens.get();
   const DType dtype = d.p.f16 ? DType::f16 : DType::bf16;
-  l.hopper = d.p.packed ? sm90::packed_instance() : sm90::instance_of(dtype, d.p.page);
   l.older_kernel = sm80::instance_of(dtype, {}, d.p.heads, 227 * 1024);
-  expect_ok(sm90::prepare(l.hopper), "prepare");
   const auto resident = sm80::prepare(l.older_kernel);
   expect_ok(resident.ok() ? Status{} : resident.status(), "prepare");
   const int most = num_sms() * (cut.older ? *resident : 1);
+  const sm90::Heights heights = sm90::heights_of(dtype, d.p.packed);
   const plan::LatentRules rules{.num_heads = d.p.heads,
                                 .meetings = !cut.older,
                                 .rows = cut.older ? l.older_kernel.rows : sm90::kRows,
+                                .least_rows = cut.older        ? l.older_kernel.rows
+                                              : cut.least_rows ? cut.least_rows
+                                                               : heights.least,
+                                .rows_step = heights.step,
                                 .tile = cut.older ? sm80::kKeys : kKeys,
                                 .workers = cut.workers > 0 ? cut.workers : most,
                                 .item_tiles = cut.item_tiles,
                                 .least_tiles = cut.least_tiles};
   const plan::LatentShape shape = plan::latent_shape(rules, d.view);
+  if (!cut.older) {
+    l.hopper = d.p.packed ? sm90::packed_instance(shape.rows)
+                          : sm90::instance_of(dtype, d.p.page, shape.rows);
+    expect_ok(sm90::prepare(l.hopper), "prepare");
+  }
   plan::list_latent_work(d.view, rules, shape, l.list);
   const attention::LatentWork work{.num_items = static_cast<std::int32_t>(l.list.items.size()),
                                    .num_merges = static_cast<std::int32_t>(l.list.merges.size()),
@@ -213,7 +223,7 @@ Launchable prepare(const Data& d, const Cut& cut) {
   const std::vector<std::int32_t> arrivals(static_cast<std::size_t>(l.list.meetings * shape.lanes));
   const std::size_t at_arrivals = put(arrivals.data(), arrivals.size() * sizeof(std::int32_t));
   l.lists = Array<std::uint8_t>(image);
-  const std::size_t part_rows = std::size_t{1} * l.list.places * shape.lanes * rules.rows;
+  const std::size_t part_rows = std::size_t{1} * l.list.places * shape.lanes * shape.rows;
   l.partials = Array<float>(part_rows * (kDimVo + 2));
 
   Params& p = l.params;
@@ -243,7 +253,7 @@ Launchable prepare(const Data& d, const Cut& cut) {
   p.partial_sum = p.partial_maximum + part_rows;
   p.lanes = shape.lanes;
   p.num_heads = d.p.heads;
-  p.block_rows = rules.rows;
+  p.block_rows = shape.rows;
   p.page_size = d.p.page;
   p.heads_per_block = shape.heads_per_block;
   p.tokens_per_block = shape.tokens_per_block;
@@ -251,7 +261,7 @@ Launchable prepare(const Data& d, const Cut& cut) {
   p.scale_log2 = 1.44269504f / std::sqrt(192.0f);
   l.grid = {.blocks = plan::latent_groups(rules, shape) * shape.lanes,
             .merge_blocks = static_cast<int>(std::clamp<std::size_t>(
-                l.list.merges.size() * shape.lanes * rules.rows * kMergeSlices, 1,
+                l.list.merges.size() * shape.lanes * shape.rows * kMergeSlices, 1,
                 static_cast<std::size_t>(kMergeBlocksPerSm * num_sms())))};
   return l;
 }
@@ -371,7 +381,7 @@ int verify_all(bool packed_only) {
   const std::vector<int> awkward{0, 1, 63, 64, 65, 1000, 33, 4999, 2, 127, 128, 129};
   std::vector<Problem> problems;
   for (bool f16 : {false, true})
-    for (int heads : {16, 20, 64, 96, 128})
+    for (int heads : {8, 16, 20, 64, 96, 128})
       for (int tokens : {1, 2, 4})
         problems.push_back(
             {"awkward lengths", heads, std::vector<int>(awkward.size(), tokens), awkward, f16});
@@ -428,6 +438,16 @@ std::vector<Target> targets() {
           {uniform("b1x4k h16", 1, 4096, 16), false, 10}};
 }
 
+/// What the kernels for few rows are made for.
+std::vector<Target> few_targets() {
+  return {{uniform("b128x8k h16", 128, 8192, 16), false, 4150},
+          {uniform("b64x16k h16", 64, 16384, 16), false, 4150},
+          {uniform("b128x8k h16 2 tokens", 128, 8192, 16, 2), false, 4150},
+          {uniform("b128x1k h16", 128, 1024, 16), false, 4150},
+          {uniform("b1x64k h16", 1, 65536, 16), false, 30},
+          {uniform("b1x4k h16", 1, 4096, 16), false, 10}};
+}
+
 /// Under sustained load the card lowers its clocks: long kernels start on a card that has rested.
 void rest(double flops) {
   if (flops > 3e10) std::this_thread::sleep_for(std::chrono::milliseconds(400));
@@ -458,12 +478,13 @@ void time_one(const Target& target, const Cut& cut) {
   rest(flops);
   const double graph = time_graph(run);
   std::printf(
-      "%-24s %s%s item %d least %d: clean %8.1f us, dirty %8.1f, graph %8.1f | %6.1f TFLOP/s "
+      "%-24s %s%s rows %d item %d least %d: clean %8.1f us, dirty %8.1f, graph %8.1f | %6.1f "
+      "TFLOP/s "
       "(%4.1f "
       "%% "
       "of 989), %6.0f GB/s (%4.1f %% of 4800) | goal %g %s\n",
-      d.p.name, cut.older ? "sm80" : "sm90", d.p.packed ? " packed" : "", cut.item_tiles,
-      cut.least_tiles, clean * 1e6, dirty * 1e6, graph * 1e6, flops / clean * 1e-12,
+      d.p.name, cut.older ? "sm80" : "sm90", d.p.packed ? " packed" : "", l.params.block_rows,
+      cut.item_tiles, cut.least_tiles, clean * 1e6, dirty * 1e6, graph * 1e6, flops / clean * 1e-12,
       flops / clean / 989e12 * 100, bytes / clean * 1e-9, bytes / clean / 4800e9 * 100, target.goal,
       target.flops        ? "TFLOP/s"
       : target.goal > 100 ? "GB/s"
@@ -475,6 +496,7 @@ void time_one(const Target& target, const Cut& cut) {
 }  // namespace attune::bench
 
 int main(int argc, char** argv) {
+  using namespace attune;
   using namespace attune::bench;
   int wrong = 0;
   for (int i = 1; i < argc; ++i) {
@@ -488,6 +510,13 @@ int main(int argc, char** argv) {
         t.problem.packed = word == "packed";
         time_one(t, {.older = word == "sm80"});
       }
+    if (word == "few" || word == "few-tokens" || word == "few-packed")
+      for (Target t : few_targets())
+        for (int rows : {kernels::mla_decode::sm90::kFewRows, kernels::mla_decode::sm90::kRows}) {
+          if (word == "few-tokens") t.problem.page = 1;
+          t.problem.packed = word == "few-packed";
+          time_one(t, {.least_rows = rows});
+        }
     if (word == "once" || word == "once-packed")
       for (Target t : targets()) {
         t.problem.packed = word == "once-packed";

@@ -110,13 +110,17 @@ std::int64_t find_budget(const BatchView& batch, const LatentRules& rules, const
 
 LatentShape latent_shape(const LatentRules& rules, const BatchView& batch) {
   LatentShape shape;
-  shape.heads_per_block = std::min(rules.num_heads, rules.rows);
-  shape.head_blocks = base::ceil_div(rules.num_heads, rules.rows);
   std::int64_t longest = 1;
   for (std::int64_t r = 0; r < batch.batch_size(); ++r)
     longest = std::max(longest, batch.qo_len(r));
+  // The smallest block that holds any request.
+  shape.rows = std::min(rules.least_rows, rules.rows);
+  while (shape.rows < rules.rows && shape.rows < rules.num_heads * longest)
+    shape.rows *= rules.rows_step;
+  shape.heads_per_block = std::min(rules.num_heads, shape.rows);
+  shape.head_blocks = base::ceil_div(rules.num_heads, shape.rows);
   shape.tokens_per_block = static_cast<std::int32_t>(
-      std::min<std::int64_t>(rules.rows / shape.heads_per_block, longest));
+      std::min<std::int64_t>(shape.rows / shape.heads_per_block, longest));
 
   std::int32_t fewest = 0;
   for (std::int64_t r = 0; r < batch.batch_size(); ++r) {

@@ -14,6 +14,7 @@ namespace attune::plan {
 
 /// What does not change between a plan and its refresh: a captured launch has it in its arguments.
 struct LatentShape {
+  std::int32_t rows = 64;  ///< of a block
   std::int32_t heads_per_block = 1;
   std::int32_t tokens_per_block = 1;
   std::int32_t head_blocks = 1;
@@ -24,7 +25,9 @@ struct LatentRules {
   std::int32_t num_heads = 1;
   bool causal = true;
   bool meetings = false;         ///< two parts of a strip are joined by the group that is second
-  std::int32_t rows = 64;        ///< of a block
+  std::int32_t rows = 64;        ///< most of a block
+  std::int32_t least_rows = 64;  ///< of the smallest kernel's …
+  std::int32_t rows_step = 2;    ///< … and how many times as many the next one's have
   std::int32_t tile = 64;        ///< keys
   std::int32_t workers = 1;      ///< thread blocks that run at once
   std::int32_t item_tiles = 3;   ///< what an item costs beside its tiles, in tiles

@@ -53,6 +53,8 @@ struct Problem {
   bool sm80 = false;    ///< else Hopper's kernel, which gathers where a page is no tile
   sm80::Dims dims{};    ///< of sm80's kernel
   bool packed = false;  ///< 656-byte tokens
+  std::int64_t packed_token = packed::kTokenBytes;  ///< from one to the next
+  std::int32_t least_rows = sm90::kFewRows;         ///< of Hopper's kernels
 };
 
 struct Result {
@@ -107,6 +109,8 @@ class Case {
                                    .causal = p_.causal,
                                    .meetings = !gather,
                                    .rows = gather ? gathering.rows : sm90::kRows,
+                                   .least_rows = gather ? gathering.rows : p_.least_rows,
+                                   .rows_step = sm90::heights_of(DType::bf16, p_.packed).step,
                                    .tile = gather ? sm80::kKeys : sm90::kKeys,
                                    .workers = p_.workers,
                                    .item_tiles = 1,
@@ -117,7 +121,7 @@ class Case {
     const attention::LatentWork work{.num_items = static_cast<std::int32_t>(list.items.size()),
                                      .num_merges = static_cast<std::int32_t>(list.merges.size()),
                                      .most_parts = list.most_parts};
-    const std::size_t blocks = static_cast<std::size_t>(list.places * shape.lanes * latent.rows);
+    const std::size_t blocks = static_cast<std::size_t>(list.places * shape.lanes * shape.rows);
     const float nan = std::numeric_limits<float>::quiet_NaN();
     std::vector<float> partial_o(blocks * dim_vo_ + 1, nan);
     std::vector<float> partial_maximum(blocks + 1, nan);
@@ -126,7 +130,7 @@ class Case {
                   .lse = std::vector<float>(rows() + 1, nan),
                   .cuts = work.num_merges + list.meetings};
     std::vector<std::int32_t> arrivals(static_cast<std::size_t>(list.meetings * shape.lanes), 0);
-    const std::int64_t token_stride = p_.packed ? packed::kTokenBytes : dim_qk_;
+    const std::int64_t token_stride = p_.packed ? p_.packed_token : dim_qk_;
     const Params params{.q = q_.data(),
                         .q_tokens = static_cast<std::int64_t>(tokens()),
                         .q_token_stride = std::int64_t{p_.heads} * query_stride_,
@@ -152,7 +156,7 @@ class Case {
                         .partial_sum = partial_sum.data(),
                         .lanes = shape.lanes,
                         .num_heads = p_.heads,
-                        .block_rows = latent.rows,
+                        .block_rows = shape.rows,
                         .heads_per_block = shape.heads_per_block,
                         .tokens_per_block = shape.tokens_per_block,
                         .head_blocks = shape.head_blocks,
@@ -168,8 +172,9 @@ class Case {
       EXPECT_TRUE(sm80::prepare(gathering).ok());
       status = sm80::launch(gathering, grid, params, false, nullptr);
     } else {
-      const sm90::Instance hopper =
-          p_.packed ? sm90::packed_instance() : sm90::instance_of(DType::bf16, page_size_);
+      const sm90::Instance hopper = p_.packed
+                                        ? sm90::packed_instance(shape.rows)
+                                        : sm90::instance_of(DType::bf16, page_size_, shape.rows);
       EXPECT_TRUE(sm90::prepare(hopper).ok());
       const auto encoder = tensor_map::encoder();
       EXPECT_TRUE(encoder.ok());
@@ -248,7 +253,7 @@ class Case {
 
   /// Tokens in use become packed ones, and what they say is what is expected.
   void pack_keys(std::mt19937& random) {
-    packed_.assign(static_cast<std::size_t>(num_pages_ * page_size_ * packed::kTokenBytes), 0xff);
+    packed_.assign(static_cast<std::size_t>(num_pages_ * page_size_ * p_.packed_token), 0xff);
     // Not only powers of two, but of so few bits that what a token says is exact in bf16 and fp16.
     std::uniform_int_distribution<int> quarters(4, 7);
     std::uniform_int_distribution<int> exponents(-10, -8);
@@ -256,7 +261,7 @@ class Case {
       for (std::int32_t j = 0; j < p_.kv[i]; ++j) {
         std::uint16_t* const row = key(i, j, 0);
         std::uint8_t* const token =
-            &packed_[static_cast<std::size_t>(row - cache_.data()) / kDimQk * packed::kTokenBytes];
+            &packed_[static_cast<std::size_t>((row - cache_.data()) / kDimQk * p_.packed_token)];
         for (int block = 0; block < packed::kScales; ++block) {
           const float scale = std::ldexp(static_cast<float>(quarters(random)), exponents(random));
           std::memcpy(token + packed::kScalesAt + 4 * block, &scale, 4);
@@ -311,7 +316,30 @@ std::vector<Problem> problems() {
        .workers = 3},
       {.name = "mixed", .heads = 20, .qo = {9, 1, 0, 2}, .kv = {70, 130, 64, 64}, .workers = 3},
       {.name = "not causal", .heads = 96, .qo = {3}, .kv = {130}, .workers = 2, .causal = false},
+      {.name = "few heads, more pages than the ring holds",
+       .heads = 5,
+       .qo = {1, 0, 1, 1},
+       .kv = {1000, 3, 0, 130},
+       .workers = 2},
+      {.name = "two tokens of few heads",
+       .heads = 16,
+       .qo = {2, 1, 2, 0, 2},
+       .kv = {400, 66, 2, 9, 1},
+       .workers = 5},
+      {.name = "three tokens of eight heads, not causal",
+       .heads = 8,
+       .qo = {3, 1},
+       .kv = {200, 65},
+       .workers = 2,
+       .causal = false},
   };
+  // The few rows that a kernel of their own takes, in the large one.
+  for (std::size_t i : {1, 2, 10}) {
+    Problem p = all[i];
+    p.name += " among empty rows";
+    p.least_rows = sm90::kRows;
+    all.push_back(p);
+  }
   // The same with gathered keys, every problem with pages of another size.
   const std::size_t count = all.size();
   for (bool sm80 : {false, true})
@@ -327,6 +355,13 @@ std::vector<Problem> problems() {
     Problem p = all[i];
     p.name += " packed";
     p.packed = true;
+    all.push_back(p);
+  }
+  {
+    Problem p = all[2];
+    p.name = "packed tokens with gaps";
+    p.packed = true;
+    p.packed_token += 16;
     all.push_back(p);
   }
   // Other widths, of both padded kernels and both heights: rows that end anywhere in a warp's

@@ -216,5 +216,25 @@ TEST(LatentWork, ShapesFollowHeadsAndTokens) {
   EXPECT_EQ(shape(16, mixed).lanes, 1) << "the decode request has one block";
 }
 
+TEST(LatentWork, TakesTheLeastRowsThatHoldAnyRequest) {
+  LatentRules rules{.num_heads = 16, .rows = 64, .least_rows = 16};
+  const auto rows = [&](std::vector<std::int32_t> qo) {
+    const std::vector<std::int32_t> kv(qo.size(), 100);
+    return latent_shape(rules, Batch({std::move(qo), kv}).view);
+  };
+  EXPECT_EQ(rows({1, 0, 1}).rows, 16);
+  EXPECT_EQ(rows({1, 2}).rows, 32);
+  EXPECT_EQ(rows({1, 2}).tokens_per_block, 2);
+  EXPECT_EQ(rows({3}).rows, 64);
+  EXPECT_EQ(rows({9, 1}).rows, 64);
+  EXPECT_EQ(rows({9, 1}).tokens_per_block, 4);
+  rules.rows_step = 4;
+  EXPECT_EQ(rows({2}).rows, 64);
+  rules.num_heads = 128;
+  EXPECT_EQ(rows({1}).rows, 64);
+  EXPECT_EQ(rows({1}).heads_per_block, 64);
+  EXPECT_EQ(rows({1}).head_blocks, 2);
+}
+
 }  // namespace
 }  // namespace attune::plan

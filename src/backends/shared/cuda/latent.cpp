@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -264,7 +265,7 @@ Status LatentBackend::run(const Plan& plan, const LayerCall& call, Stream stream
   p.partial_sum = mine.parts.partial_sum;
   p.lanes = mine.shape.lanes;
   p.num_heads = spec.num_qo_heads;
-  p.block_rows = setup_.rules.rows;
+  p.block_rows = mine.shape.rows;
   p.page_size = context_.page_size;
   p.heads_per_block = mine.shape.heads_per_block;
   p.tokens_per_block = mine.shape.tokens_per_block;
@@ -301,26 +302,37 @@ plan::LatentRules rules_of(const AttentionSpec& spec, int rows, int tile, int wo
           .causal = spec.causal,
           .meetings = meetings,
           .rows = rows,
+          .least_rows = rows,
           .tile = tile,
           .workers = workers};
 }
 
-/// Hopper's kernel, for the context's pages.
+/// Hopper's kernels, for the context's pages: one for each height of blocks.
 Result<Setup> hopper_setup(const BackendContext& context, const device::cuda::CardFacts& card) {
-  const mla::sm90::Instance instance =
-      packed(context) ? mla::sm90::packed_instance()
-                      : mla::sm90::instance_of(context.spec.q_dtype, context.page_size);
-  if (Status s = mla::sm90::prepare(instance); !s.ok()) return s;
+  const DType dtype = context.spec.q_dtype;
+  plan::LatentRules rules =
+      rules_of(context.spec, mla::sm90::kRows, mla::sm90::kKeys, card.num_sms, true);
+  const mla::sm90::Heights heights = mla::sm90::heights_of(dtype, packed(context));
+  rules.least_rows = heights.least;
+  rules.rows_step = heights.step;
+  std::map<int, mla::sm90::Instance> of_rows;
+  for (int rows = heights.least; rows <= rules.rows; rows *= heights.step) {
+    const mla::sm90::Instance instance =
+        packed(context) ? mla::sm90::packed_instance(rows)
+                        : mla::sm90::instance_of(dtype, context.page_size, rows);
+    if (Status s = mla::sm90::prepare(instance); !s.ok()) return s;
+    of_rows.emplace(rows, instance);
+  }
   const auto encoder = kernels::tensor_map::encoder();
   if (!encoder.ok()) return encoder.status();
-  return Setup{
-      .launch =
-          [instance, encode = *encoder](const mla::Grid& grid, const mla::Params& params,
-                                        cudaStream_t stream) {
-            return mla::sm90::launch(instance, encode, grid, params, stream);
-          },
-      .rules = rules_of(context.spec, mla::sm90::kRows, mla::sm90::kKeys, card.num_sms, true),
-      .merge_blocks = mla::kMergeBlocksPerSm * card.num_sms};
+  return Setup{.launch =
+                   [of_rows, encode = *encoder](const mla::Grid& grid, const mla::Params& params,
+                                                cudaStream_t stream) {
+                     return mla::sm90::launch(of_rows.at(params.block_rows), encode, grid, params,
+                                              stream);
+                   },
+               .rules = rules,
+               .merge_blocks = mla::kMergeBlocksPerSm * card.num_sms};
 }
 
 /// The kernel of older cards' instructions, and of cards that have no wgmma.

@@ -6,13 +6,12 @@
 #include <cuda_runtime.h>
 
 #include "kernels/mla_decode/sm80/launch.hpp"
+#include "kernels/mla_decode/sm90/few_launch.hpp"
 #include "kernels/mla_decode/sm90/kernel.cuh"
+#include "kernels/tensor_map/lines.hpp"
 
 namespace attune::kernels::mla_decode::sm90 {
 namespace {
-
-constexpr int kSharedBytes = sizeof(Shared<__nv_bfloat16>);
-static_assert(sizeof(Shared<__half>) == kSharedBytes);
 
 Status failed(cudaError_t error, const Instance& instance) {
   return {StatusCode::device_error, "mla_decode " + std::string(name(instance.dtype)) + ": " +
@@ -25,6 +24,7 @@ Instance make(DType dtype, KeySource source) {
   return {.dtype = dtype,
           .source = source,
           .threads = Keys<Element>::Roles::kThreads,
+          .shared_bytes = sizeof(Shared<Element>),
           .kernel = ptx::kernel_handle(&mla_decode<Element, Keys>)};
 }
 
@@ -44,7 +44,9 @@ tensor_map::Tensor key_tensor(const Instance& instance, const Params& params) {
 
 }  // namespace
 
-Instance instance_of(DType dtype, int page_size) {
+Instance instance_of(DType dtype, int page_size, int rows) {
+  if (rows < kRows)
+    return few::instance_of(page_size == kKeys ? KeySource::pages : KeySource::tokens, rows);
   const bool f16 = dtype == DType::f16;
   if (page_size != kKeys)
     return f16 ? make<__half, TokenKeys>(dtype, KeySource::tokens)
@@ -53,13 +55,14 @@ Instance instance_of(DType dtype, int page_size) {
              : make<__nv_bfloat16, PageKeys>(dtype, KeySource::pages);
 }
 
-Instance packed_instance() {
+Instance packed_instance(int rows) {
+  if (rows < kRows) return few::packed_instance();
   return make<__nv_bfloat16, PackedKeys>(DType::bf16, KeySource::packed);
 }
 
 Status prepare(const Instance& instance) {
   const cudaError_t error = cudaFuncSetAttribute(
-      instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
+      instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, instance.shared_bytes);
   if (error == cudaSuccess) return {};
   (void)cudaGetLastError();
   return failed(error, instance);
@@ -69,18 +72,19 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, Grid grid,
               const Params& params, cudaStream_t stream) {
   CUtensorMap q_map{};
   CUtensorMap k_map{};
-  if (Status s = tensor_map::encode(encoder, q_map,
-                                    {.name = "q",
-                                     .dtype = instance.dtype,
-                                     .base = params.q,
-                                     .rank = 3,
-                                     .dims = {kDimQk, params.num_heads, params.q_tokens},
-                                     .strides = {params.q_head_stride, params.q_token_stride},
-                                     .box = {64, params.heads_per_block, params.tokens_per_block}});
+  if (Status s =
+          tensor_map::encode_lines(encoder, q_map,
+                                   {.name = "q",
+                                    .dtype = instance.dtype,
+                                    .base = params.q,
+                                    .rank = 3,
+                                    .dims = {kDimQk, params.num_heads, params.q_tokens},
+                                    .strides = {params.q_head_stride, params.q_token_stride},
+                                    .box = {64, params.heads_per_block, params.tokens_per_block}});
       !s.ok())
     return s;
   if (instance.source != KeySource::tokens) {
-    const Status s = tensor_map::encode(encoder, k_map, key_tensor(instance, params));
+    const Status s = tensor_map::encode_lines(encoder, k_map, key_tensor(instance, params));
     if (!s.ok()) return s;
   }
   Params copy = params;
@@ -88,7 +92,7 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, Grid grid,
   cudaError_t error = sm80::start({.kernel = instance.kernel,
                                    .blocks = grid.blocks,
                                    .threads = instance.threads,
-                                   .shared_bytes = kSharedBytes},
+                                   .shared_bytes = instance.shared_bytes},
                                   arguments, true, stream);
   if (error == cudaSuccess)
     error = sm80::start_merge(instance.dtype, grid.merge_blocks, params, true, stream);

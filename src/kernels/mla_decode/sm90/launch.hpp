@@ -26,13 +26,24 @@ struct Instance {
   DType dtype = DType::bf16;
   KeySource source = KeySource::pages;
   int threads = 0;
+  int shared_bytes = 0;
   const void* kernel = nullptr;
 };
 
-/// Of bf16 or fp16, for pages of this many tokens.
-[[nodiscard]] Instance instance_of(DType dtype, int page_size);
+/// Rows of blocks that there are kernels for: `least`, and times `step` up to kRows.
+struct Heights {
+  int least = kRows;
+  int step = 2;
+};
+[[nodiscard]] constexpr Heights heights_of(DType dtype, bool packed) {
+  if (packed) return {.least = kFewRows, .step = kRows / kFewRows};
+  return {.least = dtype == DType::bf16 ? kFewRows : kRows};
+}
+
+/// Of bf16 or fp16, for pages of this many tokens and blocks of this many rows.
+[[nodiscard]] Instance instance_of(DType dtype, int page_size, int rows);
 /// Of bf16 queries over the fp8 latent cache in pages of 64 tokens.
-[[nodiscard]] Instance packed_instance();
+[[nodiscard]] Instance packed_instance(int rows);
 
 /// Once per instance and device: raises the shared-memory limit.
 [[nodiscard]] Status prepare(const Instance& instance);

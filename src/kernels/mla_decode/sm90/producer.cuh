@@ -44,11 +44,11 @@ class PageKeys {
   }
 
   template <int Panels>
-  __device__ __forceinline__ void load(Element (*panels)[kPanel], int first, ptx::Mbarrier& full) {
+  __device__ __forceinline__ void load(Element (*to)[kPanel], int first, ptx::Mbarrier& full) {
     ptx::mbarrier_arrive_expect(full, Panels * kPanel * sizeof(Element));
 #pragma unroll
-    for (int panel = first; panel < first + Panels; ++panel)
-      ptx::tma_load(panels[panel], map_, full, hint_, panel * 64, 0, page_);
+    for (int i = 0; i < Panels; ++i)
+      ptx::tma_load(to[i], map_, full, hint_, (first + i) * 64, 0, page_);
   }
 
   __device__ __forceinline__ void advance() { page_ = next_page_; }
@@ -97,7 +97,7 @@ class TokenKeys {
   __device__ __forceinline__ void load(Element (*panels)[kPanel], int first, ptx::Mbarrier& full) {
     const int chunk = static_cast<int>(threadIdx.x % 8);
     const int row = my_row();
-    Element* const to = panels[first] + row * 64 + (chunk ^ row % 8) * 8;
+    Element* const to = panels[0] + row * 64 + (chunk ^ row % 8) * 8;
     const int column = first * 64 + chunk * 8;
 #pragma unroll
     for (int panel = 0; panel < Panels; ++panel)
@@ -211,7 +211,8 @@ __device__ void produce(Shared<Element>& shared, const Params& params, const CUt
       keys.look_ahead(item, tile);
       if (asks && tile == item.tile_begin) errands.ask_queries(item, block);
       ptx::mbarrier_wait(shared.k_empty[stage][kRopePiece], parity);
-      keys.template load<1>(shared.k[stage], kRopePanel, shared.k_full[stage][kRopePiece]);
+      keys.template load<1>(shared.k[stage] + kRopePanel, kRopePanel,
+                            shared.k_full[stage][kRopePiece]);
 #pragma unroll
       for (int turn = 0; turn < 2; ++turn) {
         const int half = stage ^ turn;
@@ -219,8 +220,8 @@ __device__ void produce(Shared<Element>& shared, const Params& params, const CUt
         for (int pair = 0; pair < 2; ++pair) {
           const int piece = 1 + 2 * half + pair;
           ptx::mbarrier_wait(shared.k_empty[stage][piece], parity);
-          keys.template load<2>(shared.k[stage], kHalfPanels * half + 2 * pair,
-                                shared.k_full[stage][piece]);
+          const int first = kHalfPanels * half + 2 * pair;
+          keys.template load<2>(shared.k[stage] + first, first, shared.k_full[stage][piece]);
         }
       }
       keys.advance();

@@ -1,0 +1,193 @@
+// The Hopper latent kernel for 16 rows over the fp8 cache, 656 bytes a token.
+//
+// Pages come as they are, and are widened on their way into the products, whose M side takes its
+// operand from registers: nothing wide is ever in shared memory. Bytes are converted twice, as keys
+// and as values, which costs fewer cycles than to store and load them widened. Two warpgroups take
+// turns at tiles, each with a softmax and outputs of its own, so that one's latencies are the
+// other's time; they join at the item's end.
+//
+// A product's order of inner elements and of rows is ours to choose: so that a thread's bytes are
+// 16 neighbours, inner elements of scores are dealt to the four threads of a row in runs (queries
+// are laid out to match), and a thread has 16 neighbouring columns of the outputs. Rows of 656
+// bytes then meet every bank once.
+//
+// As in packed_keys.cuh latents and their queries are fp16, and rope columns bf16. A scale is a
+// factor of its block's scores, and of values as they are widened.
+#pragma once
+
+#include "kernels/mla_decode/sm90/few_packed_collective.cuh"
+#include "kernels/ptx/launch.cuh"
+
+namespace attune::kernels::mla_decode::sm90::few {
+
+/// Brings queries and pages. A lane of the warp asks for all of it.
+__device__ __forceinline__ void produce_packed(PackedShared& shared, const Params& params,
+                                               const CUtensorMap& q_map) {
+  const Share share = share_of(params);
+  ptx::dependency_wait();
+  const auto hint = params.lanes == 1 ? ptx::CacheHint::evict_first : ptx::CacheHint::evict_normal;
+  const bool dense = params.k_token_stride == packed::kTokenBytes;
+  std::uint32_t tiles = 0;
+  std::uint32_t item_parity = 1;
+  for (int i = share.begin; i < share.end; ++i) {
+    const attention::LatentItem item = params.items[i];
+    const int block = item.first_block + share.lane;
+    if (block >= item.num_blocks || item.tile_begin >= item.tile_end) continue;
+    bool wants_queries = true;
+    int page = item.first_page;
+    for (int tile = item.tile_begin; tile < item.tile_end; ++tile, ++tiles) {
+      const int next =
+          tile + 1 < item.tile_end ? params.kv_indices[item.entry_begin + tile + 1] : 0;
+      if (wants_queries &&
+          (tile + 1 == item.tile_end || ptx::mbarrier_test(shared.q_empty, item_parity))) {
+        wants_queries = false;
+        ptx::mbarrier_wait(shared.q_empty, item_parity);
+        ptx::mbarrier_arrive_expect(shared.q_full,
+                                    static_cast<std::uint32_t>(kPanels * params.heads_per_block *
+                                                               params.tokens_per_block * 128));
+        for (int panel = 0; panel < kPanels; ++panel)
+          ptx::tma_load(panel < kRopePanel ? static_cast<void*>(shared.q[panel]) : shared.q_rope,
+                        q_map, shared.q_full, ptx::CacheHint::evict_normal, panel * 64,
+                        block % params.head_blocks * params.heads_per_block,
+                        item.q_token + block / params.head_blocks * params.tokens_per_block);
+      }
+      const int stage = static_cast<int>(tiles % kPackedStages);
+      ptx::mbarrier_wait(shared.k_empty[stage], tiles / kPackedStages % 2 ^ 1);
+      ptx::mbarrier_arrive_expect(shared.k_full[stage], kPageBytes);
+      const auto* from =
+          static_cast<const std::uint8_t*>(params.k) + std::int64_t{page} * params.k_page_stride;
+      if (dense) {
+        constexpr int kRun = kPageBytes / 4;
+        for (int run = 0; run < 4; ++run)
+          ptx::bulk_load(shared.k[stage] + run * kRun, from + run * kRun, kRun,
+                         shared.k_full[stage], hint);
+      } else {
+        for (int key = 0; key < kKeys; ++key)
+          ptx::bulk_load(shared.k[stage] + key * packed::kTokenBytes,
+                         from + key * params.k_token_stride, packed::kTokenBytes,
+                         shared.k_full[stage], hint);
+      }
+      page = next;
+    }
+    ptx::mbarrier_wait(shared.read, item_parity);
+    if (item.meeting >= 0) shared.arrival = ptx::arrive_at(counter_of(params, item, share.lane));
+    ptx::mbarrier_arrive(shared.drawn);
+    item_parity ^= 1;
+  }
+}
+
+__device__ __forceinline__ void arrive_of_warp(ptx::Mbarrier& barrier) {
+  __syncwarp();
+  if (lane() == 0) ptx::mbarrier_arrive(barrier);
+}
+
+__device__ void consume_packed(PackedShared& shared, const Params& params, int group) {
+  constexpr int N = kPackedRows;
+  const Share share = share_of(params);
+  ptx::dependency_wait();
+  const std::uint64_t q = ptx::wgmma_descriptor(shared.q[0]);
+  const std::uint64_t q_rope = ptx::wgmma_descriptor(shared.q_rope);
+  const std::uint64_t p = ptx::wgmma_descriptor(shared.p[group]);
+  std::uint32_t tiles = 0;
+  std::uint32_t item_parity = 0;
+  Output<N> o;
+  for (int i = share.begin; i < share.end; ++i) {
+    const attention::LatentItem item = params.items[i];
+    const int block = item.first_block + share.lane;
+    if (block >= item.num_blocks) continue;
+    const int keys_of_all =
+        visible_keys(params, item, block / params.head_blocks * params.tokens_per_block);
+    RowState<N> state;
+#pragma unroll
+    for (int panel = 0; panel < kLatentPanels; ++panel)
+#pragma unroll
+      for (int j = 0; j < N / 2; ++j) o[panel][j] = 0.0f;
+    if (item.tile_begin >= item.tile_end) {
+      if (group == 0)
+        finish<ByThreads, __nv_bfloat16, N>(shared.sum[i % 2], 0, params, item, block, share.lane,
+                                            state, o);
+      continue;
+    }
+    ptx::mbarrier_wait(shared.q_full, item_parity);
+    arrange_queries(shared);
+    const int count = item.tile_end - item.tile_begin;
+    if (group >= count) arrive_of_warp(shared.q_empty);
+    for (int n = group; n < count; n += kPackedGroups) {
+      const int tile = item.tile_begin + n;
+      const std::uint32_t at = tiles + static_cast<std::uint32_t>(n);
+      const int stage = static_cast<int>(at % kPackedStages);
+      std::uint8_t* const page = shared.k[stage];
+      const int valid = min(kKeys, item.kv_len - tile * kKeys);
+      Scores<N> s;
+      ptx::mbarrier_wait(shared.k_full[stage], at / kPackedStages % 2);
+      page_scores(s, page, q, q_rope, shared.scales[group], valid);
+      if (n + kPackedGroups >= count) arrive_of_warp(shared.q_empty);
+      if ((tile + 1) * kKeys > keys_of_all) apply_mask<N>(s, params, item, block, tile);
+      RowValues<N> top;
+      RowValues<N> factor;
+      tile_maximum<N>(s, shared.maximum[group], top);
+      const bool moved = move_maximum<N>(state, top, params.scale_log2, factor);
+      exponentiate<__half, N>(s, state, params.scale_log2, shared.p[group]);
+      // Values behind the last key may be NaN, and 0 * NaN is not 0.
+      for (int c = valid * 32 + static_cast<int>(threadIdx.x % 128); c < kKeys * 32; c += 128)
+        *reinterpret_cast<uint4*>(page + c / 32 * packed::kTokenBytes + c % 32 * 16) =
+            make_uint4(0, 0, 0, 0);
+      ptx::fence_proxy_async();
+      if (moved) rescale<N>(o, factor);
+      meet_group();
+      page_values(o, page, p, shared.scales[group], [&] { arrive_of_warp(shared.k_empty[stage]); });
+    }
+    tiles += static_cast<std::uint32_t>(count);
+    item_parity ^= 1;
+    // An item of one tile is the first warpgroup's.
+    const bool shared_work = count > 1;
+    if (group != 0) {
+      if (!shared_work) continue;
+      ptx::named_barrier_sync(kPartEmptyBarrier, kPackedConsumers);
+      hand_over(shared, o, state);
+      ptx::named_barrier_arrive(kPartFullBarrier, kPackedConsumers);
+      continue;
+    }
+    if (shared_work) {
+      ptx::named_barrier_arrive(kPartEmptyBarrier, kPackedConsumers);
+      ptx::named_barrier_sync(kPartFullBarrier, kPackedConsumers);
+      take_over(shared, o, state);
+    }
+    ptx::mbarrier_wait(shared.drawn, item_parity ^ 1);
+    const std::int32_t arrival = shared.arrival;
+    arrive_of_warp(shared.read);
+    finish<ByThreads, __nv_bfloat16, N>(shared.sum[i % 2], arrival, params, item, block, share.lane,
+                                        state, o);
+  }
+}
+
+__global__ void __launch_bounds__(PackedRoles::kThreads, 1)
+    mla_decode_few_packed(const __grid_constant__ CUtensorMap q_map,
+                          const __grid_constant__ CUtensorMap,
+                          const __grid_constant__ Params params) {
+  auto& shared = *reinterpret_cast<PackedShared*>(ptx::dynamic_shared<1024>());
+  if (threadIdx.x == 0) {
+    ptx::mbarrier_init(shared.q_full, 1);
+    ptx::mbarrier_init(shared.q_empty, kPackedConsumers / 32);
+    ptx::mbarrier_init(shared.drawn, 1);
+    ptx::mbarrier_init(shared.read, 4);
+    for (int stage = 0; stage < kPackedStages; ++stage) {
+      ptx::mbarrier_init(shared.k_full[stage], 1);
+      ptx::mbarrier_init(shared.k_empty[stage], 4);
+    }
+    ptx::mbarrier_init_fence();
+    ptx::tma_prefetch(q_map);
+  }
+  __syncthreads();
+  ptx::dependency_release();
+  const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / 128), 0);
+  if (group < kPackedGroups) {
+    ptx::registers_take<PackedRoles::kOfConsumer>();
+    consume_packed(shared, params, group);
+  } else {
+    ptx::registers_give<PackedRoles::kOfProducer>();
+    if (threadIdx.x == kPackedConsumers) produce_packed(shared, params, q_map);
+  }
+}
+
+}  // namespace attune::kernels::mla_decode::sm90::few

@@ -1,0 +1,18 @@
+// The bulk copy engine on plain runs of bytes (PTX ISA 9.7.9.25.4): one thread asks, an mbarrier
+// counts the bytes. Addresses and sizes are multiples of 16.
+#pragma once
+
+#include "kernels/ptx/tma.cuh"
+
+namespace attune::kernels::ptx {
+
+__device__ __forceinline__ void bulk_load(void* to, const void* from, std::uint32_t bytes,
+                                          Mbarrier& done, CacheHint hint) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(&done)), "l"(static_cast<std::uint64_t>(hint))
+      : "memory");
+}
+
+}  // namespace attune::kernels::ptx

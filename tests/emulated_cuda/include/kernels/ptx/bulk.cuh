@@ -1,0 +1,21 @@
+// kernels/ptx/bulk.cuh in plain C++.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/ptx/tma.cuh"
+
+namespace attune::kernels::ptx {
+
+inline void bulk_load(void* to, const void* from, std::uint32_t bytes, Mbarrier& done, CacheHint) {
+  const auto deliver = [to, from, bytes, &done] {
+    std::memcpy(to, from, bytes);
+    mbarrier_word::take(done, 0, static_cast<std::int32_t>(bytes));
+  };
+  if (emulated::rules().delivery == emulated::Delivery::early)
+    deliver();
+  else
+    emulated::defer(deliver);
+}
+
+}  // namespace attune::kernels::ptx
