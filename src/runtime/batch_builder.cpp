@@ -38,6 +38,7 @@ Status StepBatch::assign(std::span<const ScheduledRow> rows, std::span<const Cac
   logit_rows_.clear();
   logits_per_row_.clear();
   parts_.clear();
+  draft_requests_ = 0;
   slots_.resize(groups.size());
   for (auto& slots : slots_) slots.clear();
   for (auto& tables : tables_) tables.resize(groups.size());
@@ -55,6 +56,7 @@ Status StepBatch::assign(std::span<const ScheduledRow> rows, std::span<const Cac
     const bool joins = shape.drafts_join_decodes && row.part() == StepPart::verify;
     return joins ? StepPart::decode : row.part();
   };
+  const auto known = static_cast<std::int64_t>(tokens_.size());
   for (std::size_t begin = 0; begin < rows.size();) {
     const StepPart part = part_of(rows[begin]);
     std::size_t end = begin + 1;
@@ -65,18 +67,34 @@ Status StepBatch::assign(std::span<const ScheduledRow> rows, std::span<const Cac
                    .as_decodes = shape.verify_as_decodes && drafts};
     if (part == StepPart::decode && shape.decode_rows > 0) {
       require(end == rows.size(), "nothing follows decodes that are filled up");
-      const auto filled = static_cast<std::int64_t>(tokens_.size());
-      given.num_empty = std::max<std::int64_t>(shape.decode_rows - filled, 0);
-    }
-    for (std::int64_t i = 0; i < given.num_empty; ++i) {
-      logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()));
-      tokens_.push_back(0);
-      positions_.push_back(0);
+      fill_up(shape);
+      given.num_empty = std::max<std::int64_t>(shape.decode_rows - known, 0);
+      if (given.as_decodes) draft_requests_ = given.draft_requests = shape.draft_requests;
     }
     if (Status s = add_part(given, groups, page_size); !s.ok()) return s;
     begin = end;
   }
   return {};
+}
+
+void StepBatch::fill_up(const BatchShape& shape) {
+  while (static_cast<std::int64_t>(tokens_.size()) < shape.decode_rows) {
+    tokens_.push_back(0);
+    positions_.push_back(0);
+  }
+  require(static_cast<std::int64_t>(logit_rows_.size()) <= shape.logit_rows,
+          "no more logits than the shape has room for");
+  // Any row will do: nobody reads these logits.
+  while (static_cast<std::int64_t>(logit_rows_.size()) < shape.logit_rows)
+    logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()) - 1);
+}
+
+void StepBatch::Pageless::add(std::int64_t rows, std::int32_t state, std::int64_t drafts,
+                              std::int32_t draft_state) {
+  qo_indptr.push_back(qo_indptr.back() + static_cast<std::int32_t>(rows));
+  state_indices.push_back(state);
+  draft_len.push_back(static_cast<std::int32_t>(drafts));
+  draft_states.push_back(draft_state);
 }
 
 Status StepBatch::add_part(const PartRows& given, std::span<const CacheGroup> groups,
@@ -90,21 +108,19 @@ Status StepBatch::add_part(const PartRows& given, std::span<const CacheGroup> gr
   arrays.draft_len.clear();
   arrays.draft_states.clear();
   arrays.qo_indptr.assign(1, 0);
-  const std::size_t num_requests = given.rows.size() + static_cast<std::size_t>(given.num_empty);
+  for (const ScheduledRow& row : given.rows)
+    arrays.add(row.num_rows(), row.request->state_slot, row.drafts,
+               row.drafts > 0 ? row.request->draft_state_slot : -1);
+  if (given.draft_requests == 0) {
+    for (std::int64_t i = 0; i < given.num_empty; ++i) arrays.add(1, -1, 0, -1);
+  } else {
+    arrays.add(given.num_empty, -1, 0, -1);
+    while (static_cast<std::int64_t>(arrays.state_indices.size()) < given.draft_requests)
+      arrays.add(0, -1, 0, -1);
+  }
+  batch.num_rows = arrays.qo_indptr.back();
+  const std::size_t num_requests = arrays.state_indices.size();
   arrays.zeros.assign(num_requests + 1, 0);
-  for (const ScheduledRow& row : given.rows) {
-    batch.num_rows += row.num_rows();
-    arrays.qo_indptr.push_back(static_cast<std::int32_t>(batch.num_rows));
-    arrays.state_indices.push_back(row.request->state_slot);
-    arrays.draft_len.push_back(static_cast<std::int32_t>(row.drafts));
-    arrays.draft_states.push_back(row.drafts > 0 ? row.request->draft_state_slot : -1);
-  }
-  for (std::int64_t i = 0; i < given.num_empty; ++i) {
-    arrays.qo_indptr.push_back(static_cast<std::int32_t>(++batch.num_rows));
-    arrays.state_indices.push_back(-1);
-    arrays.draft_len.push_back(0);
-    arrays.draft_states.push_back(-1);
-  }
   const StepPart seen = given.as_decodes ? StepPart::verify : part;
   batch.pageless.form = form_of(seen);
   batch.pageless.page_size = page_size;

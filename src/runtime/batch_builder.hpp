@@ -29,11 +29,21 @@ struct PartBatch {
 
 struct BatchShape {
   bool verify_as_decodes = false;  ///< drafts over pages become decodes, a request of a token each
-  /// … and stand among the decodes: where no linear layer needs to know a request's drafts.
-  bool drafts_join_decodes = false;
-  /// Decodes are filled up to this many with requests of a token without keys, states or a place to
-  /// write, behind the others: a step of few shapes. Only where nothing follows the decodes.
+  bool drafts_join_decodes = false;  ///< … and stand among the decodes
+  /// Decodes are filled up to this many rows, without keys, states or a place to write, behind the
+  /// others: a step of few shapes. Only where nothing follows the decodes.
   std::int64_t decode_rows = 0;
+  std::int64_t logit_rows = 0;  ///< … and the rows whose logits are wanted to this many
+  /// Drafts among the decodes: requests that linear layers are shown, those of no tokens included.
+  std::int64_t draft_requests = 0;
+};
+
+/// Steps of one shape differ in what their arrays hold, not in how long these are.
+struct StepShape {
+  std::int64_t rows = 0;
+  std::int64_t draft_requests = 0;  ///< of BatchShape; 0 where no linear layer verifies drafts
+
+  [[nodiscard]] auto operator<=>(const StepShape&) const = default;
 };
 
 class StepBatch {
@@ -54,6 +64,9 @@ class StepBatch {
   [[nodiscard]] std::span<const std::int64_t> slot_mapping(std::size_t cache_group) const {
     return slots_[cache_group];
   }
+  [[nodiscard]] StepShape shape() const {
+    return {.rows = static_cast<std::int64_t>(tokens_.size()), .draft_requests = draft_requests_};
+  }
 
  private:
   /// Of one part: its rows, the empty ones behind them, and how they are seen.
@@ -62,7 +75,9 @@ class StepBatch {
     std::span<const ScheduledRow> rows;
     std::int64_t num_empty = 0;
     bool as_decodes = false;
+    std::int64_t draft_requests = 0;
   };
+  void fill_up(const BatchShape& shape);
   Status add_part(const PartRows& given, std::span<const CacheGroup> groups,
                   std::int32_t page_size);
   Status add_pages(const PartRows& given, std::size_t group, std::int32_t page_size,
@@ -82,9 +97,12 @@ class StepBatch {
     std::vector<std::int32_t> state_indices;
     std::vector<std::int32_t> draft_len;
     std::vector<std::int32_t> draft_states;
+
+    void add(std::int64_t rows, std::int32_t state, std::int64_t drafts, std::int32_t draft_state);
   };
   std::array<Pageless, kStepParts> pageless_;
   std::vector<std::vector<std::int64_t>> slots_;  ///< by cache group, over all rows
+  std::int64_t draft_requests_ = 0;
   std::vector<std::int32_t> page_ids_;
   std::vector<attention::PageTableRow> table_rows_;
 };

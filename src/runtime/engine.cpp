@@ -178,18 +178,20 @@ Result<std::vector<Event>> Engine::step() {
 BatchShape Engine::shape_of(std::span<const ScheduledRow> rows) const {
   BatchShape shape{.verify_as_decodes = options_.speculation.verify_as_decodes};
   if (!replay_) return shape;
-  // Without recurrent states a draft is a decode like any other.
-  shape.drafts_join_decodes = shape.verify_as_decodes && !states_;
   const StepPart last = rows.back().part();  // parts stand in order
-  if (last == StepPart::prefill || (last == StepPart::verify && !shape.drafts_join_decodes)) {
-    shape.drafts_join_decodes = false;
-    return shape;
-  }
+  const bool drafts = last == StepPart::verify;
+  if (last == StepPart::prefill || (drafts && !shape.verify_as_decodes)) return shape;
+  shape.drafts_join_decodes = drafts;
   std::int64_t num_rows = 0;
   for (const ScheduledRow& row : rows) num_rows += row.num_rows();
-  shape.decode_rows =
-      decode_rows(num_rows, shape.drafts_join_decodes ? options_.max_decode_logits()
-                                                      : options_.scheduler.max_batch);
+  const std::int64_t most_requests = options_.scheduler.max_batch;
+  const std::int64_t most_drafted =
+      states_ ? options_.max_decode_tokens() : options_.max_decode_logits();
+  shape.decode_rows = filled_up(num_rows, drafts ? most_drafted : most_requests);
+  shape.logit_rows = std::min(shape.decode_rows, options_.max_decode_logits());
+  // One request more has the rows that fill up.
+  if (drafts && states_)
+    shape.draft_requests = filled_up(static_cast<std::int64_t>(rows.size()), most_requests) + 1;
   return shape;
 }
 
@@ -206,7 +208,9 @@ Status Engine::run_model() {
   for (std::int64_t rows : batch_.logits_per_row()) wanted += rows;
   model_.upload(input);
   const std::int64_t edition = plans_->edition();
-  if (Status s = edition > 0 ? replay_->compute(input, edition) : model_.compute(input); !s.ok())
+  if (Status s =
+          edition > 0 ? replay_->compute(input, batch_.shape(), edition) : model_.compute(input);
+      !s.ok())
     return s;
   return model_.download(input, std::span(logits_).first(static_cast<std::size_t>(wanted) * vocab));
 }

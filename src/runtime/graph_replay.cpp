@@ -8,17 +8,17 @@
 
 namespace attune::runtime {
 
-std::int64_t decode_rows(std::int64_t num_decodes, std::int64_t most) {
+std::int64_t filled_up(std::int64_t count, std::int64_t most) {
   constexpr std::int64_t kStride = 8;
-  const auto rows =
-      num_decodes <= kStride
-          ? static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(num_decodes)))
-          : base::round_up(num_decodes, kStride);
-  return std::min(rows, most);
+  const auto filled =
+      count <= kStride ? static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)))
+                       : base::round_up(count, kStride);
+  return std::min(filled, most);
 }
 
-Status GraphReplay::compute(const model::StepInput& input, std::int64_t edition) {
-  Step& step = steps_[static_cast<std::int64_t>(input.tokens.size())];
+Status GraphReplay::compute(const model::StepInput& input, const StepShape& shape,
+                            std::int64_t edition) {
+  Step& step = steps_[shape];
   const bool fits = step.edition == edition;
   if (!fits || (step.recording != nullptr && step.recording->stale())) step.recording.reset();
   // The first step with its plans is issued: it allocates, loads and looks up what a recording must

@@ -1,7 +1,7 @@
 // Decode steps that are recorded once and replayed (layer runtime): a CUDA graph instead of a
 // launch a verb and layer, where a step is short and launching is what takes its time.
 //
-// Decodes are filled up to few numbers of rows (decode_rows), their plans stay at their addresses
+// Decodes are filled up to few numbers of rows (filled_up), their plans stay at their addresses
 // (step_plans.hpp), inputs too. A step whose plans are not those of the recording is issued, and
 // the next one recorded anew.
 #pragma once
@@ -16,12 +16,13 @@
 #include "model/model.hpp"
 #include "model/ops.hpp"
 #include "model/step.hpp"
+#include "runtime/batch_builder.hpp"
 
 namespace attune::runtime {
 
-/// The rows that `num_decodes` (requests, and drafts among them) are filled up to, at most `most`:
-/// powers of two, then multiples of eight.
-[[nodiscard]] std::int64_t decode_rows(std::int64_t num_decodes, std::int64_t most);
+/// What `count` rows or requests are filled up to, at most `most`: powers of two, then multiples of
+/// eight.
+[[nodiscard]] std::int64_t filled_up(std::int64_t count, std::int64_t most);
 
 struct GraphStatistics {
   std::int64_t recorded = 0;
@@ -36,8 +37,9 @@ class GraphReplay {
   GraphReplay(model::Model& model, model::Ops& ops, std::string refusal)
       : model_(model), ops_(ops), statistics_{.refusal = std::move(refusal)} {}
 
-  /// Model::compute of a step of decodes alone, whose plans are of this edition.
-  Status compute(const model::StepInput& input, std::int64_t edition);
+  /// Model::compute of a step of decodes alone, and drafts among them, of this shape, whose plans
+  /// are of this edition.
+  Status compute(const model::StepInput& input, const StepShape& shape, std::int64_t edition);
 
   [[nodiscard]] const GraphStatistics& statistics() const { return statistics_; }
 
@@ -49,7 +51,7 @@ class GraphReplay {
 
   model::Model& model_;
   model::Ops& ops_;
-  std::map<std::int64_t, Step> steps_;  ///< by rows
+  std::map<StepShape, Step> steps_;
   GraphStatistics statistics_;
 };
 

@@ -110,8 +110,11 @@ BatchBounds StepPlans::bounds_of(StepPart part, std::size_t group) const {
   // Drafts that are decodes stand among these, too.
   const bool joined = part == StepPart::verify ||
                       (part == StepPart::decode && options_.speculation.verify_as_decodes);
-  const std::int64_t batch =
-      decode_only && joined && cache_group >= 0 ? drafted : options_.scheduler.max_batch;
+  // Linear layers are shown the rows that fill a verification up as one request more.
+  const bool fills_up = part == StepPart::verify && cache_group < 0;
+  const std::int64_t batch = decode_only && joined && cache_group >= 0
+                                 ? drafted
+                                 : options_.scheduler.max_batch + (fills_up ? 1 : 0);
   return {.max_batch = batch,
           .max_qo_tokens = part == StepPart::verify   ? drafted
                            : part == StepPart::decode ? batch
@@ -125,6 +128,11 @@ BatchBounds StepPlans::bounds_of(StepPart part, std::size_t group) const {
 BatchView StepPlans::view_of(const PartBatch& part, std::size_t group) const {
   const int cache_group = kv_.group_of(group);
   return cache_group < 0 ? part.pageless : part.views[static_cast<std::size_t>(cache_group)];
+}
+
+StepPart StepPlans::part_of(const PartBatch& part, std::size_t group) const {
+  const bool verifies = view_of(part, group).form == BatchForm::target_verify;
+  return verifies ? StepPart::verify : part.part;
 }
 
 std::span<const std::int64_t> StepPlans::slots_on_device(const StepBatch& batch,
@@ -141,8 +149,9 @@ Status StepPlans::refresh(Backend& backend, const BatchView& view, Kept& kept, i
   return backend.refresh(*kept.plan, view, ops_.stream());
 }
 
-Result<const Plan*> StepPlans::keep_plan(Backend& backend, const BatchView& view, Slot& slot) {
-  Kept& kept = slot.kept[view.num_qo_tokens()];
+Result<const Plan*> StepPlans::keep_plan(Backend& backend, const BatchView& view,
+                                         const StepShape& shape, Slot& slot) {
+  Kept& kept = slot.kept[shape];
   const int now = length_class(view);
   if (Status fits = refresh(backend, view, kept, now); !fits.ok()) {
     if (kept.plan != nullptr) {
@@ -157,14 +166,16 @@ Result<const Plan*> StepPlans::keep_plan(Backend& backend, const BatchView& view
   return kept.plan.get();
 }
 
-Status StepPlans::add_part(const PartBatch& part, std::size_t group, bool keep) {
-  Backend& backend = backends_.groups[group].of(phase_of(part.part, group));
-  Slot& slot = slots_[group][static_cast<std::size_t>(part.part)];
+Status StepPlans::add_part(const PartBatch& part, std::size_t group, bool keep,
+                           const StepShape& shape) {
+  const StepPart seen = part_of(part, group);
+  Backend& backend = backends_.groups[group].of(phase_of(seen, group));
+  Slot& slot = slots_[group][static_cast<std::size_t>(seen)];
   const BatchView view = view_of(part, group);
   model::AttentionPart planned{
       .first_row = part.first_row, .num_rows = part.num_rows, .backend = &backend};
   const bool is_prompt =
-      backends_.attention[group].spec.variant == Variant::mla && part.part == StepPart::prefill;
+      backends_.attention[group].spec.variant == Variant::mla && seen == StepPart::prefill;
   if (is_prompt && latent_[group] && latent_[group]->form_of(view) == LatentForm::expanded) {
     const auto expanded = latent_[group]->plan(view, part.first_row);
     if (!expanded.ok()) return expanded.status();
@@ -172,7 +183,10 @@ Status StepPlans::add_part(const PartBatch& part, std::size_t group, bool keep) 
     ++latent_statistics_.expanded;
     latent_statistics_.prefix_chunks += static_cast<std::int64_t>(expanded->size()) - 1;
   } else if (keep) {
-    const Result<const Plan*> kept = keep_plan(backend, view, slot);
+    // Pages are those of a row each, whoever's they are.
+    const bool rows_only = kv_.group_of(group) >= 0;
+    const Result<const Plan*> kept =
+        keep_plan(backend, view, rows_only ? StepShape{.rows = shape.rows} : shape, slot);
     if (!kept.ok()) return kept.status();
     planned.plan = *kept;
   } else {
@@ -197,7 +211,7 @@ Status StepPlans::plan(const StepBatch& batch) {
   for (std::size_t g = 0; g < slots_.size(); ++g) {
     parts_[g].clear();
     for (const PartBatch& part : batch.parts())
-      if (Status s = add_part(part, g, keep); !s.ok()) return s;
+      if (Status s = add_part(part, g, keep, batch.shape()); !s.ok()) return s;
     groups_[g] = {.parts = parts_[g], .slot_mapping = {}};
     if (const int cache_group = kv_.group_of(g); cache_group >= 0)
       groups_[g].slot_mapping = slots_on_device(batch, static_cast<std::size_t>(cache_group));

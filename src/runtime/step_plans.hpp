@@ -1,9 +1,9 @@
 // The plans of a step: who serves each part of it for each group of layers, in memory of its own
 // (layer runtime).
 //
-// On a device decodes keep their plans, one for each number of rows, and refresh them: a recorded
-// step (graph_replay.hpp) finds the new lengths at the old addresses, and one that is issued anew
-// computes with the same plan, so that both give the same bits.
+// On a device decodes, and drafts among them, keep their plans, one for each shape of a step, and
+// refresh them: a recorded step (graph_replay.hpp) finds the new lengths at the old addresses, and
+// one that is issued anew computes with the same plan, so that both give the same bits.
 #pragma once
 
 #include <array>
@@ -73,7 +73,7 @@ class StepPlans {
     std::vector<std::byte> host;
     Workspace workspace;
     PlanHandle plan;
-    std::map<std::int64_t, Kept> kept;  ///< by rows; each is whole again when it is refreshed
+    std::map<StepShape, Kept> kept;  ///< each is whole again when it is refreshed
   };
 
   StepPlans(const BackendSet& backends, const KvMemory& kv, const EngineOptions& options,
@@ -81,10 +81,13 @@ class StepPlans {
   Status allocate();
   Status allocate_latent(const model::ModelConfig& config);
   /// The plan of one part, kept, made anew, or of its expanded form.
-  Status add_part(const PartBatch& part, std::size_t group, bool keep);
+  Status add_part(const PartBatch& part, std::size_t group, bool keep, const StepShape& shape);
   Status refresh(Backend& backend, const BatchView& view, Kept& kept, int length);
-  /// Refreshes the plan kept for as many rows, or makes it anew where it no longer fits.
-  Result<const Plan*> keep_plan(Backend& backend, const BatchView& view, Slot& slot);
+  /// Refreshes the plan kept for this shape, or makes it anew where it no longer fits.
+  Result<const Plan*> keep_plan(Backend& backend, const BatchView& view, const StepShape& shape,
+                                Slot& slot);
+  /// As a group sees it: drafts among the decodes are a verification to linear layers.
+  [[nodiscard]] StepPart part_of(const PartBatch& part, std::size_t group) const;
   /// Whose kernels serve a part: prefill's for drafts, unless they are decodes in disguise.
   [[nodiscard]] Phase phase_of(StepPart part, std::size_t group) const;
   [[nodiscard]] BatchBounds bounds_of(StepPart part, std::size_t group) const;
