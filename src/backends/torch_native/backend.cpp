@@ -14,6 +14,7 @@
 
 #include "attention/lse.hpp"
 #include "attention/mask.hpp"
+#include "attention/packed_latent.hpp"
 #include "backends/shared/dense_glue.hpp"
 #include "backends/torch_native/descriptor.hpp"
 #include "backends/torch_native/planner.hpp"
@@ -41,12 +42,26 @@ void widen(const void* data, DType dtype, std::int64_t at, int width, float* row
   }
 }
 
+/// A token of the fp8 latent cache: all of its latents, then as many rope columns.
+void widen_packed(const void* data, std::int64_t byte, float* row) {
+  namespace packed = attention::packed_latent;
+  const char* const token = static_cast<const char*>(data) + byte;
+  for (int block = 0; block < packed::kScales; ++block) {
+    const auto scale = tensor::detail::read<float>(token + packed::kScalesAt, block);
+    float* const latents = row + block * packed::kScaleBlock;
+    widen<tensor::E4m3>(token, block * packed::kScaleBlock, packed::kScaleBlock, latents);
+    for (int d = 0; d < packed::kScaleBlock; ++d) latents[d] *= scale;
+  }
+  widen<tensor::Bf16>(token + packed::kRopeAt, 0, packed::kRope, row + packed::kLatents);
+}
+
 /// Everything the items of one run share.
 struct Run {
   const AttentionSpec& spec;
   const TorchNativePlan& plan;
   const LayerCall& call;
   attention::PagedKv kv;
+  bool packed = false;  ///< tokens of the fp8 latent cache; strides count bytes
   std::atomic<bool> product_failed = false;
 
   void serve(const Item& item, int thread);
@@ -73,9 +88,10 @@ void Run::gather(const Item& item, const Scratch& work) const {
     const std::int64_t entry = plan.kv_indptr[i] + j / kv.page_size;
     const std::int64_t page = paged ? plan.kv_indices[static_cast<std::size_t>(entry)] : entry;
     const std::int64_t place = j % kv.page_size;
-    widen(kv.k, spec.kv_dtype,
-          page * kv.k_page_stride + place * kv.k_token_stride + item.kv_head * kv.k_head_stride,
-          spec.head_dim_qk, work.k + j * spec.head_dim_qk);
+    const std::int64_t key =
+        page * kv.k_page_stride + place * kv.k_token_stride + item.kv_head * kv.k_head_stride;
+    float* const row = work.k + j * spec.head_dim_qk;
+    packed ? widen_packed(kv.k, key, row) : widen(kv.k, spec.kv_dtype, key, spec.head_dim_qk, row);
     if (work.v == nullptr) continue;
     widen(kv.v, spec.kv_dtype,
           page * kv.v_page_stride + place * kv.v_token_stride + item.kv_head * kv.v_head_stride,
@@ -241,7 +257,8 @@ class TorchNativeBackend final : public Backend {
         .plan = mine,
         .call = call,
         .kv = ragged ? shared::ragged_keys(call, context_.spec.variant)
-                     : shared::paged_keys(call, context_.kv_layout, context_.page_size)};
+                     : shared::paged_keys(call, context_.kv_layout, context_.page_size),
+        .packed = !ragged && context_.kv_layout == KvLayout::mla_latent_fp8};
     executor_->run(
         static_cast<std::int64_t>(mine.items.size()),
         [](void* context, std::int64_t n, int thread) {
@@ -283,10 +300,15 @@ Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
     return invalid_argument(base::join("page_size must be positive, have ", context.page_size));
   const KvLayout layout = context.kv_layout;
   const bool fits = spec.variant == Variant::mla
-                        ? layout == KvLayout::mla_latent
+                        ? !tensor::stores_v_apart(layout)
                         : layout == KvLayout::nhd || layout == KvLayout::hnd;
   if (!fits)
     return no(base::join("layout ", name(layout), " does not hold ", name(spec.variant), " keys"));
+  if (layout == KvLayout::mla_latent_fp8 &&
+      (spec.head_dim_qk != 576 || spec.head_dim_vo != 512 || spec.kv_dtype != DType::fp8_e4m3))
+    return no(base::join("layout mla_latent_fp8 holds 512 + 64 columns in fp8_e4m3, not ",
+                         spec.head_dim_vo, " + ", spec.head_dim_qk - spec.head_dim_vo, " in ",
+                         name(spec.kv_dtype)));
   return std::unique_ptr<Backend>(std::make_unique<TorchNativeBackend>(context));
 }
 
