@@ -43,6 +43,12 @@ void pin(std::thread& thread, int core) {
 
 }  // namespace
 
+// A thread that wanders to another node leaves its caches and half of its bandwidth behind. On one
+// node the system places threads better than we do when programs share the cores.
+Result<std::unique_ptr<ThreadPool>> ThreadPool::for_model(int num_threads) {
+  return make({.num_threads = num_threads, .pinned = numa_nodes().size() > 1});
+}
+
 Result<std::unique_ptr<ThreadPool>> ThreadPool::make(const ThreadPoolOptions& options) {
   if (options.num_threads < 1)
     return invalid_argument("a thread pool needs at least 1 thread, asked for " +

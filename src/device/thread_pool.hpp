@@ -28,6 +28,8 @@ struct ThreadPoolOptions {
 class ThreadPool final : public Executor {
  public:
   static Result<std::unique_ptr<ThreadPool>> make(const ThreadPoolOptions& options);
+  /// Threads of whoever runs a model: pinned where there are several NUMA nodes.
+  static Result<std::unique_ptr<ThreadPool>> for_model(int num_threads);
   ~ThreadPool() override;
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

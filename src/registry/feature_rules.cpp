@@ -97,8 +97,8 @@ constexpr FeatureRule kFeatureRules[] = {
        return std::string("the same bits every run asked for");
      }},
     {Feature::batch_invariant,
-     [](const AttentionSpec& s, const SelectionOptions& o) {
-       return o.required.has(Feature::batch_invariant) && !is_linear(s.variant);
+     [](const AttentionSpec&, const SelectionOptions& o) {
+       return o.required.has(Feature::batch_invariant);
      },
      [](const AttentionSpec&, const SelectionOptions&) {
        return std::string("bits that do not depend on neighbours asked for");
@@ -114,6 +114,13 @@ constexpr FeatureRule kFeatureRules[] = {
      },
      [](const AttentionSpec&, const SelectionOptions&) {
        return std::string("ragged keys asked for");
+     }},
+    {Feature::chunked_prefix,
+     [](const AttentionSpec&, const SelectionOptions& o) {
+       return o.required.has(Feature::chunked_prefix);
+     },
+     [](const AttentionSpec&, const SelectionOptions&) {
+       return std::string("chunks of a cached prefix to be joined");
      }},
     {Feature::cascade,
      [](const AttentionSpec&, const SelectionOptions& o) {

@@ -31,20 +31,15 @@ void override_families(const model::ModelConfig& config, SelectionOptions& optio
 
 /// The name that serves `spec` over ragged keys: `name`, or whatever the registry chooses.
 Result<std::string> choose_expanded(const Registry& registry, const BackendRequest& request,
-                                    const std::string& name, const AttentionSpec& spec) {
+                                    const std::string& name, const AttentionSpec& spec,
+                                    FeatureSet also = {}) {
   // Nothing decodes in this form: who could does not matter.
   SelectionOptions options{.prefill = name, .fallback = FallbackPolicy::allow};
-  options.required = FeatureSet(Feature::ragged_kv) | Feature::lse;
+  options.required = FeatureSet(Feature::ragged_kv) | Feature::lse | also;
   const ModelQuery query{.architecture = {}, .groups = {{.kind = "expanded", .spec = spec}}};
   const Result<Selection> chosen = registry.select(query, request.device, options);
   if (!chosen.ok()) return chosen.status();
   return chosen->groups[0].of(Phase::prefill)->backend;
-}
-
-bool joins_chunks(const BackendDescriptor& descriptor, DeviceKind device) {
-  return std::ranges::any_of(descriptor.capabilities, [&](const Capability& row) {
-    return row.device == device && row.features.has(Feature::chunked_prefix);
-  });
 }
 
 ExpandedBackends make_expanded(const Registry& registry, const BackendRequest& request,
@@ -74,8 +69,10 @@ ExpandedBackends make_expanded(const Registry& registry, const BackendRequest& r
   Result<std::shared_ptr<Backend>> made = make_one(registry, *name, context);
   if (!made.ok()) return {.refusal = made.status().text()};
   ExpandedBackends expanded{.own = std::move(*made)};
-  if (!joins_chunks(expanded.own->descriptor(), request.device.kind)) {
-    expanded.refusal = *name + " joins no chunks of a cached prefix";
+  const Result<std::string> joins =
+      choose_expanded(registry, request, *name, prefix, Feature::chunked_prefix);
+  if (!joins.ok()) {
+    expanded.refusal = *name + " joins no chunks of a cached prefix: " + joins.status().text();
     return expanded;
   }
   context.spec = prefix;

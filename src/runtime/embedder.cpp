@@ -5,8 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "device/numa.hpp"
-
 namespace attune::runtime {
 namespace {
 
@@ -49,8 +47,7 @@ Result<std::unique_ptr<Embedder>> Embedder::open(model::Checkpoint checkpoint,
   const model::ModelConfig& config = e->checkpoint_.config;
   e->max_tokens_ = pooling.max_tokens > 0 ? std::min(pooling.max_tokens, config.context_length)
                                           : config.context_length;
-  auto threads = device::ThreadPool::make(
-      {.num_threads = options.num_threads, .pinned = device::numa_nodes().size() > 1});
+  auto threads = device::ThreadPool::for_model(options.num_threads);
   if (!threads.ok()) return threads.status();
   e->threads_ = std::move(*threads);
   Result<BackendSet> backends = make_backends(config, *e->threads_, std::nullopt);

@@ -86,6 +86,7 @@ constexpr Row kRows[] = {
     {"deterministic", [](Case& c) { c.options.required = Feature::deterministic; }},
     {"batch_invariant", [](Case& c) { c.options.required = Feature::batch_invariant; }},
     {"lse", [](Case& c) { c.options.required = Feature::lse; }},
+    {"chunked_prefix", [](Case& c) { c.options.required = Feature::chunked_prefix; }},
     {"cascade", [](Case& c) { c.options.required = Feature::cascade; }},
     {"cuda_graph", [](Case& c) { c.options.required = Feature::cuda_graph; }},
     {"device_planning", [](Case& c) { c.options.required = Feature::device_planning; }},
