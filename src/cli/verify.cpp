@@ -21,8 +21,6 @@ struct VerifyOptions {
   bool cascade = false;
 };
 
-constexpr const char* kCascadeCases = "*/cascade_equals_flat";
-
 /// Options that only one form honours are refused by the other.
 Status check_form(const CLI::App& command, bool golden) {
   const std::vector<const char*> foreign =
@@ -53,10 +51,12 @@ void add_verify(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--match", options->cases.match, "only cases whose name matches this glob")
       ->capture_default_str();
-  CLI::Option* cascade = command->add_flag(
-      "--cascade", options->cascade,
-      "all cases of trees of shared prefixes, against the same batches read request by request");
-  cascade->excludes("--cases")->excludes("--match");
+  command
+      ->add_flag(
+          "--cascade", options->cascade,
+          "only cases of trees of shared prefixes, of backends that read these once, against "
+          "the same batches read request by request")
+      ->excludes("--match");
   command->add_option("--golden", options->golden,
                       "folders of checkpoints with a golden.safetensors, instead of cases");
   command->callback([options, command, &exit_code] {
@@ -65,7 +65,10 @@ void add_verify(CLI::App& app, int& exit_code) {
       exit_code = report(s);
       return;
     }
-    if (options->cascade) options->cases = {.cases = "full", .match = kCascadeCases};
+    if (options->cascade) {
+      options->cases.match = "*/cascade_equals_flat";
+      options->cases.declared = Feature::cascade;
+    }
     exit_code = golden ? verify_golden(options->common, options->golden)
                        : verify_cases(options->common, options->cases);
   });

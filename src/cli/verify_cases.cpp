@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -55,6 +56,50 @@ void append(SuiteReport& all, SuiteReport&& more) {
                    std::make_move_iterator(more.cases.end()));
   all.capabilities.insert(all.capabilities.end(), more.capabilities.begin(),
                           more.capabilities.end());
+}
+
+/// On a terminal each case as it is done; elsewhere a line now and then, so that a log of a long
+/// run shows that it lives.
+class Progress {
+ public:
+  ~Progress() {
+    if (terminal_) fmt::print(stderr, "\r\x1b[K");
+  }
+  void count(const CaseResult& r) {
+    ++num_cases_;
+    if (terminal_) {
+      fmt::print(stderr, "\r\x1b[K{} {} {}", num_cases_, r.backend, r.name);
+      return;
+    }
+    constexpr std::chrono::seconds kQuiet{10};
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < kQuiet) return;
+    last_ = now;
+    fmt::print(stderr, "attune: {} cases done, now {} {}\n", num_cases_, r.backend, r.name);
+  }
+  [[nodiscard]] int num_cases() const { return num_cases_; }
+
+ private:
+  bool terminal_ = isatty(STDERR_FILENO) != 0;
+  int num_cases_ = 0;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+Status no_such_case(const VerifyCasesOptions& which) {
+  return invalid_argument(
+      fmt::format("--match {}: no case of {} has such a name; names look like "
+                  "gqa/decode/bf16/hd128/gqa4/page16/b6x333/pages_permuted",
+                  which.match, which.cases));
+}
+
+Status nobody_declares(const VerifyCasesOptions& which, const DeviceInfo& device) {
+  std::string words;
+  for (const Feature f : kAllFeatures)
+    if (which.declared.has(f)) words += fmt::format("{}{}", words.empty() ? "" : ", ", name(f));
+  return unsupported(
+      fmt::format("no backend asked about declares {} on {}: there is nothing to "
+                  "verify; `attune backends` lists who does where",
+                  words, name(device.kind)));
 }
 
 void print_json(const SuiteReport& report) {
@@ -136,13 +181,7 @@ int verify_cases(const CommonOptions& options, const VerifyCasesOptions& which) 
       cuda ? conformance::cuda_memory(*device)
            : Result<std::unique_ptr<conformance::DeviceMemory>>(conformance::host_memory());
   if (!memory.ok()) return report(memory.status());
-  const bool terminal = isatty(STDERR_FILENO) != 0;
-  int done = 0;
-  const auto progress = [&](const CaseResult& r) {
-    ++done;
-    if (terminal) fmt::print(stderr, "\r\x1b[K{} {} {}", done, r.backend, r.name);
-  };
-
+  Progress progress;
   SuiteReport all;
   for (const BackendStanding& standing : registry->standings(*device)) {
     if (one && standing.descriptor != wanted) continue;
@@ -162,17 +201,16 @@ int verify_cases(const CommonOptions& options, const VerifyCasesOptions& which) 
         .device = *device,
         .executor = pool->get(),
         .memory = memory->get()};
-    append(all,
-           conformance::run_suite(
-               subject, {.full = which.cases == "full", .match = which.match, .seed = options.seed},
-               progress));
+    append(all, conformance::run_suite(subject,
+                                       {.full = which.cases == "full",
+                                        .match = which.match,
+                                        .seed = options.seed,
+                                        .declared = which.declared},
+                                       [&](const CaseResult& r) { progress.count(r); }));
   }
-  if (terminal) fmt::print(stderr, "\r\x1b[K");
-  if (done == 0)
-    return report(
-        invalid_argument(fmt::format("--match {}: no case of {} has such a name; names look like "
-                                     "gqa/decode/bf16/hd128/gqa4/page16/b6x333/pages_permuted",
-                                     which.match, which.cases)));
+  if (progress.num_cases() == 0)
+    return report(which.declared.bits() != 0 ? nobody_declares(which, *device)
+                                             : no_such_case(which));
   if (options.json) {
     print_json(all);
   } else {

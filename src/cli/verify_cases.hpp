@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include <attune/descriptor.hpp>
+
 #include "cli/command.hpp"
 
 namespace attune::cli {
@@ -10,6 +12,7 @@ namespace attune::cli {
 struct VerifyCasesOptions {
   std::string cases = "smoke";  ///< or full
   std::string match = "*";
+  FeatureSet declared{};  ///< only rows that declare all of these
 };
 
 int verify_cases(const CommonOptions& options, const VerifyCasesOptions& which);

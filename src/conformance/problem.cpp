@@ -158,9 +158,25 @@ Problem make_problem(const Case& one, std::uint64_t layer) {
   return p;
 }
 
+namespace {
+
+/// Every type that is stored is exact in fp32, which the oracle reads many times faster.
+std::vector<float> widened(const std::vector<char>& rows, DType dtype) {
+  std::vector<float> wide(rows.size() / size_of(dtype));
+  for (std::size_t i = 0; i < wide.size(); ++i)
+    wide[i] =
+        static_cast<float>(tensor::load_element(rows.data(), dtype, static_cast<std::int64_t>(i)));
+  return wide;
+}
+
+}  // namespace
+
 Result<Answer> solve(const Problem& p, const Subject& subject) {
   AttentionSpec spec = p.spec;
-  spec.o_dtype = DType::f32;
+  spec.q_dtype = spec.kv_dtype = spec.o_dtype = DType::f32;
+  const std::vector<float> q = widened(p.q, p.spec.q_dtype);
+  const std::vector<float> k = widened(p.k, p.spec.kv_dtype);
+  const std::vector<float> v = widened(p.v, p.spec.kv_dtype);
   const KvLayout layout = spec.variant == Variant::mla ? KvLayout::mla_latent : KvLayout::nhd;
   auto backend = subject.oracle({.spec = spec, .kv_layout = layout, .executor = subject.executor});
   if (!backend.ok()) return backend.status();
@@ -197,11 +213,11 @@ Result<Answer> solve(const Problem& p, const Subject& subject) {
                              {tokens, heads, dim});
   };
   LayerCall call{
-      .q = view(p.q, spec.q_dtype, p.num_queries(), spec.num_qo_heads, spec.head_dim_qk),
+      .q = view(q, spec.q_dtype, p.num_queries(), spec.num_qo_heads, spec.head_dim_qk),
       .o = view(o, DType::f32, p.num_queries(), spec.num_qo_heads, spec.head_dim_vo),
       .lse = TensorView::dense(lse.data(), DType::f32, {p.num_queries(), spec.num_qo_heads}),
-      .k = view(p.k, spec.kv_dtype, p.num_keys(), spec.num_kv_heads, spec.head_dim_qk),
-      .v = view(p.v, spec.kv_dtype, p.num_keys(), spec.num_kv_heads, spec.head_dim_vo),
+      .k = view(k, spec.kv_dtype, p.num_keys(), spec.num_kv_heads, spec.head_dim_qk),
+      .v = view(v, spec.kv_dtype, p.num_keys(), spec.num_kv_heads, spec.head_dim_vo),
       .q_scale = p.q_scale,
       .k_scale = p.k_scale,
       .v_scale = p.v_scale,

@@ -58,11 +58,10 @@ Outcome deterministic(const Subject& subject, const Case& one) {
   return against_reference(subject, *scene->problem, first);
 }
 
-/// Runs every request's rows in pieces of `sizes` in turn, all requests side by side.
-Outcome run_in_pieces(const Subject& subject, const Case& one, std::int32_t piece, BatchForm form) {
-  auto scene = set_up(subject, one);
-  if (!scene.ok()) return outcome_of(scene.status(), one);
-  Answer answer = scene->stage->blank_answer();
+/// Runs every request's rows in pieces of `piece`, all requests side by side.
+Outcome answer_in_pieces(const Case& one, Scene& scene, std::int32_t piece, BatchForm form,
+                         Answer& answer) {
+  answer = scene.stage->blank_answer();
   for (std::int32_t done = 0;; done += piece) {
     Step step{.form = form};
     for (std::size_t i = 0; i < one.requests.size(); ++i) {
@@ -72,11 +71,38 @@ Outcome run_in_pieces(const Subject& subject, const Case& one, std::int32_t piec
                             .first_row = done,
                             .num_rows = std::min(piece, left)});
     }
-    if (step.parts.empty()) break;
-    if (Status s = scene->stage->execute(*scene->backend, step, answer); !s.ok())
+    if (step.parts.empty()) return {};
+    if (Status s = scene.stage->execute(*scene.backend, step, answer); !s.ok())
       return outcome_of(s, one);
   }
+}
+
+Outcome run_in_pieces(const Subject& subject, const Case& one, std::int32_t piece, BatchForm form) {
+  auto scene = set_up(subject, one);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  Answer answer;
+  if (Outcome o = answer_in_pieces(one, *scene, piece, form, answer); o.verdict != Verdict::passed)
+    return o;
   return against_reference(subject, *scene->problem, answer);
+}
+
+Outcome cuts_keep_bits(const Subject& subject, const Case& one) {
+  auto scene = set_up(subject, one);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  Answer whole;
+  if (Outcome o = answer_in_pieces(one, *scene, 1 << 20, one.form, whole);
+      o.verdict != Verdict::passed)
+    return o;
+  for (const std::int32_t granules : {1, 2, 3}) {
+    const auto piece = static_cast<std::int32_t>(granules * kPromptGranule);
+    Answer cut;
+    Outcome o = answer_in_pieces(one, *scene, piece, one.form, cut);
+    if (o.verdict == Verdict::passed) o = compare_bits(*scene->problem, cut, whole);
+    if (o.verdict == Verdict::passed) continue;
+    o.reason = base::join("pieces of ", piece, ": ", o.reason);
+    return o;
+  }
+  return against_reference(subject, *scene->problem, whole);
 }
 
 Outcome chunked_equals_whole(const Subject& subject, const Case& one) {
@@ -204,14 +230,17 @@ Outcome parts_merge(const Subject& subject, const Case& one) {
 }
 
 Outcome cascade_equals_flat(const Subject& subject, const Case& one) {
-  Answer flat;
-  Answer cascade;
-  Problem problem;
-  if (Outcome o = run_whole(subject, one, {.names_groups = false}, flat, problem);
-      o.verdict != Verdict::passed)
-    return o;
-  if (Outcome o = run_whole(subject, one, {}, cascade, problem); o.verdict != Verdict::passed)
-    return o;
+  auto scene = set_up(subject, one);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  const Problem& problem = *scene->problem;
+  Answer cascade = scene->stage->blank_answer();
+  if (Status s = scene->stage->execute(*scene->backend, whole_step(one), cascade); !s.ok())
+    return outcome_of(s, one);
+  auto unnamed = Stage::make(subject, one, problem, {.names_groups = false});
+  if (!unnamed.ok()) return failed(unnamed.status().text());
+  Answer flat = (*unnamed)->blank_answer();
+  if (Status s = (*unnamed)->execute(*scene->backend, whole_step(one), flat); !s.ok())
+    return outcome_of(s, one);
   if (one.exercises.has(Feature::batch_invariant))
     if (Outcome o = compare_bits(problem, cascade, flat); o.verdict != Verdict::passed) return o;
   if (Outcome o = compare(problem, cascade, flat); o.verdict != Verdict::passed) return o;
@@ -261,6 +290,7 @@ const Property kMatchesReference{"matches_reference", matches_reference};
 const Property kPagesPermuted{"pages_permuted", pages_permuted};
 const Property kDeterministic{"deterministic", deterministic};
 const Property kChunkedEqualsWhole{"chunked_equals_whole", chunked_equals_whole};
+const Property kCutsKeepBits{"cuts_keep_bits", cuts_keep_bits};
 const Property kPrefillEqualsDecodes{"prefill_equals_decodes", prefill_equals_decodes};
 const Property kRefreshEqualsFresh{"refresh_equals_fresh", refresh_equals_fresh};
 const Property kNeighboursDoNotMatter{"neighbours_do_not_matter", neighbours_do_not_matter};

@@ -11,6 +11,10 @@
 namespace attune::conformance {
 namespace {
 
+bool declares(const Capability& row, FeatureSet features) {
+  return (row.features.bits() & features.bits()) == features.bits();
+}
+
 bool selected(const Case& one, const SuiteOptions& options) {
   return (options.full || one.smoke) && glob_match(options.match, one.name);
 }
@@ -89,6 +93,7 @@ SuiteReport run_suite(const Subject& subject, const SuiteOptions& options,
     report.cases.push_back(std::move(result));
   };
   for (const Capability& row : subject.descriptor->capabilities) {
+    if (!declares(row, options.declared)) continue;
     const std::string unfit = hardware_reason(row, subject.device);
     const std::string reason = unfit.empty() ? not_covered(row) : unfit;
     for (const std::string& word : declared_by(row)) {
@@ -139,7 +144,7 @@ SuiteReport run_suite(const Subject& subject, const SuiteOptions& options,
 std::vector<std::string> case_names(const Subject& subject, const SuiteOptions& options) {
   std::vector<std::string> names;
   for (const Capability& row : subject.descriptor->capabilities) {
-    if (!hardware_reason(row, subject.device).empty()) continue;
+    if (!declares(row, options.declared) || !hardware_reason(row, subject.device).empty()) continue;
     for (const Case& one : make_cases(row, options.seed))
       if (selected(one, options)) names.push_back(one.name);
   }

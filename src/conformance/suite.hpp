@@ -22,6 +22,7 @@ struct SuiteOptions {
   bool full = false;
   std::string match = "*";  ///< of case names: * any text, ? any character
   std::uint64_t seed = 0;   ///< of the values
+  FeatureSet declared{};    ///< only rows that declare all of these
 };
 
 struct CaseResult {
