@@ -188,6 +188,7 @@ class HardCases {
       add(typical(BatchForm::extend, growing), kChunkedEqualsWhole, true, Feature::chunked_prefix);
       add(awkward(BatchForm::extend, growing), kChunkedEqualsWhole, false, Feature::chunked_prefix);
     }
+    if (has(Feature::batch_invariant) && has(Feature::chunked_prefix)) cuts();
     if (row_.phases.contains(Phase::decode)) {
       add(typical(BatchForm::extend, {{19, 40}, {7, 7}}), kPrefillEqualsDecodes, true);
       windowed_decodes();
@@ -222,6 +223,20 @@ class HardCases {
     long_extend();
     shared_prefixes(BatchForm::extend);
     if (has(Feature::mixed_batch)) shared_prefixes(BatchForm::mixed);
+  }
+
+  /// Prompts cut at multiples of the granule, whole or behind some that are cached.
+  void cuts() {
+    const std::vector<RequestShape> prompts{{300, 300}, {1, 1}, {200, 264}, {64, 64}, {65, 65}};
+    const auto with = [&](Case one, bool smoke) {
+      add(std::move(one), kCutsKeepBits, smoke, Feature::batch_invariant);
+    };
+    with(typical(BatchForm::extend, prompts), true);
+    with(awkward(BatchForm::extend, prompts), variant_ != Variant::mla);
+    if (!has(Feature::sliding_window)) return;
+    Case one = typical(BatchForm::extend, prompts);
+    one.spec.window_left = 75;
+    with(one, false);
   }
 
   /// Trees of prefixes over requests of uneven tails, with whatever may stand in a level's way.

@@ -176,6 +176,14 @@ class LinearCases {
       contract(one);
       add(one, kResumesAnywhere, true);
     }
+    if (has(Feature::batch_invariant)) {
+      const std::vector<RequestShape> cut{{300, 300}, {1, 1}, {190, 200}, {64, 64}, {65, 65}};
+      for (const Case& one : {typical(BatchForm::extend, cut), awkward(BatchForm::extend, cut)})
+        add(one, kLinearCutsKeepBits, true, Feature::batch_invariant);
+      // A kernel may treat a long prompt otherwise where it has few neighbours.
+      add(typical(BatchForm::extend, {{1100, 1100}, {70, 80}, {9, 9}}),
+          kLinearNeighboursDoNotMatter, false, Feature::batch_invariant, "very_unequal");
+    }
     if (row_.phases.contains(Phase::decode)) {
       const std::vector<RequestShape> short_ones{{19, 40}, {70, 70}, {1, 1}};
       add(typical(BatchForm::extend, short_ones), kLinearPrefillEqualsDecodes, true);

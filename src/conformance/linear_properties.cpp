@@ -8,38 +8,10 @@
 #include <vector>
 
 #include "base/join.hpp"
-#include "conformance/linear_stage.hpp"
-#include "conformance/scene.hpp"
+#include "conformance/linear_scene.hpp"
 
 namespace attune::conformance {
 namespace {
-
-/// What every property starts from.
-struct LinearScene {
-  std::unique_ptr<LinearProblem> problem;
-  std::unique_ptr<LinearStage> stage;
-  std::unique_ptr<Backend> backend;
-};
-
-Result<LinearScene> set_up_linear(const Subject& subject, const Case& one,
-                                  const LinearStageOptions& options = {}) {
-  auto backend = subject.make(context_of(subject, one));
-  if (!backend.ok()) return backend.status();
-  LinearScene scene{.problem = std::make_unique<LinearProblem>(make_linear_problem(one)),
-                    .stage = nullptr,
-                    .backend = std::move(*backend)};
-  auto stage = LinearStage::make(subject, one, *scene.problem, options);
-  if (!stage.ok()) return stage.status();
-  scene.stage = std::move(*stage);
-  return scene;
-}
-
-Outcome against_reference(const Subject& subject, const LinearProblem& problem,
-                          const LinearAnswer& have) {
-  const auto want = solve(problem, subject);
-  if (!want.ok()) return failed(base::join("the reference: ", want.status().text()));
-  return compare(problem, have, *want);
-}
 
 bool promises(const Subject& subject, const Case& one, Feature feature) {
   return std::any_of(subject.descriptor->capabilities.begin(),
@@ -48,14 +20,6 @@ bool promises(const Subject& subject, const Case& one, Feature feature) {
                               row.variants.contains(one.spec.variant) &&
                               row.phases.contains(phase_of(one)) && row.features.has(feature);
                      });
-}
-
-/// One whole step from the first states, with the states it leaves.
-Status run_whole(LinearScene& scene, const Case& one, LinearAnswer& answer) {
-  if (Status s = scene.stage->reset(); !s.ok()) return s;
-  answer = scene.stage->blank_answer();
-  if (Status s = scene.stage->execute(*scene.backend, whole_step(one), answer); !s.ok()) return s;
-  return scene.stage->collect_states(answer);
 }
 
 Outcome matches_reference(const Subject& subject, const Case& one) {
@@ -90,49 +54,6 @@ Outcome deterministic(const Subject& subject, const Case& one) {
     if (Outcome o = compare_bits(again, first); o.verdict != Verdict::passed) return o;
   }
   return against_reference(subject, *scene->problem, first);
-}
-
-/// Every request's rows in pieces whose lengths `next` gives, all requests side by side.
-Outcome run_in_pieces(const Subject& subject, const Case& one, LinearScene& scene, BatchForm form,
-                      const std::function<std::int32_t()>& next) {
-  if (Status s = scene.stage->reset(); !s.ok()) return failed(s.text());
-  LinearAnswer answer = scene.stage->blank_answer();
-  std::vector<std::int32_t> done(one.requests.size(), 0);
-  while (true) {
-    Step step{.form = form};
-    for (std::size_t i = 0; i < one.requests.size(); ++i) {
-      const std::int32_t rows = std::min(one.requests[i].qo_len - done[i], next());
-      if (rows <= 0) continue;
-      step.parts.push_back(
-          {.request = static_cast<std::int32_t>(i), .first_row = done[i], .num_rows = rows});
-      done[i] += rows;
-    }
-    if (step.parts.empty()) break;
-    if (Status s = scene.stage->execute(*scene.backend, step, answer); !s.ok())
-      return outcome_of(s, one);
-  }
-  if (Status s = scene.stage->collect_states(answer); !s.ok()) return failed(s.text());
-  return against_reference(subject, *scene.problem, answer);
-}
-
-Outcome resumes_anywhere(const Subject& subject, const Case& one) {
-  auto scene = set_up_linear(subject, one);
-  if (!scene.ok()) return outcome_of(scene.status(), one);
-  for (const std::int32_t piece : {2, 9, 33, 64, 65}) {
-    Outcome o = run_in_pieces(subject, one, *scene, BatchForm::extend, [&] { return piece; });
-    if (o.verdict == Verdict::passed) continue;
-    o.reason = base::join("pieces of ", piece, ": ", o.reason);
-    return o;
-  }
-  Random random(one.seed);
-  return run_in_pieces(subject, one, *scene, BatchForm::mixed,
-                       [&] { return static_cast<std::int32_t>(1 + random.below(20)); });
-}
-
-Outcome prefill_equals_decodes(const Subject& subject, const Case& one) {
-  auto scene = set_up_linear(subject, one);
-  if (!scene.ok()) return outcome_of(scene.status(), one);
-  return run_in_pieces(subject, one, *scene, BatchForm::decode, [] { return 1; });
 }
 
 Outcome drafts_can_be_forgotten(const Subject& subject, const Case& one) {
@@ -474,8 +395,6 @@ Outcome refuses_hostile_input(const Subject& subject, const Case& one) {
 const Property kLinearMatchesReference{"matches_reference", matches_reference};
 const Property kSlotsPermuted{"slots_permuted", slots_permuted};
 const Property kLinearDeterministic{"deterministic", deterministic};
-const Property kResumesAnywhere{"resumes_anywhere", resumes_anywhere};
-const Property kLinearPrefillEqualsDecodes{"prefill_equals_decodes", prefill_equals_decodes};
 const Property kDraftsCanBeForgotten{"drafts_can_be_forgotten", drafts_can_be_forgotten};
 const Property kLinearPlanServesLayers{"plan_serves_layers", plan_serves_layers};
 const Property kLinearRefreshEqualsFresh{"refresh_equals_fresh", refresh_equals_fresh};

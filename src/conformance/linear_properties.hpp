@@ -13,6 +13,8 @@ extern const Property kSlotsPermuted;
 extern const Property kLinearDeterministic;
 /// Cut anywhere and resumed from the states, a prompt gives what it gives whole.
 extern const Property kResumesAnywhere;
+/// A prompt cut at multiples of kPromptGranule has the bits that it has whole.
+extern const Property kLinearCutsKeepBits;
 /// n tokens at once equal n decodes.
 extern const Property kLinearPrefillEqualsDecodes;
 /// Verified drafts agree with the recurrence, and so does whatever follows the state before them.

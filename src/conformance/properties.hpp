@@ -13,6 +13,8 @@ extern const Property kPagesPermuted;
 extern const Property kDeterministic;
 /// A prefill in chunks equals the whole.
 extern const Property kChunkedEqualsWhole;
+/// A prompt cut at multiples of kPromptGranule has the bits that it has whole.
+extern const Property kCutsKeepBits;
 /// A prefill of n tokens equals n decodes.
 extern const Property kPrefillEqualsDecodes;
 /// One plan serves layers of different values.

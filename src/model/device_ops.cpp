@@ -17,19 +17,27 @@ Result<std::unique_ptr<Ops>> cuda_ops(const DeviceInfo& device, CpuWeights weigh
 
 }  // namespace
 
+Status check_device_ops(const DeviceInfo& device, const CpuOpsOptions& options) {
+  if (device.kind == DeviceKind::cpu) return {};
+  if (device.kind != DeviceKind::cuda)
+    return unsupported("models run on cpu and cuda, not on " + std::string(name(device.kind)));
+  if (options.batch_invariant)
+    return unsupported(
+        "batch-invariant: a GPU's products of weights sum in an order that depends on the number "
+        "of rows, so a request's bits depend on its neighbours; --device cpu (backend cpu) keeps "
+        "the promise");
+  if (options.converted != nullptr)
+    return unsupported(
+        "a file of converted weights is for CPUs; on a GPU weights are converted on the card: "
+        "leave it out");
+  return {};
+}
+
 Result<std::unique_ptr<Ops>> make_device_ops(const DeviceInfo& device, Executor& executor,
                                              const CpuOpsOptions& options) {
-  switch (device.kind) {
-    case DeviceKind::cpu: return make_cpu_ops(executor, options);
-    case DeviceKind::cuda:
-      if (options.converted != nullptr)
-        return unsupported(
-            "a file of converted weights is for CPUs; on a GPU weights are converted on the card: "
-            "leave it out");
-      return cuda_ops(device, options.weights);
-    default:
-      return unsupported("models run on cpu and cuda, not on " + std::string(name(device.kind)));
-  }
+  if (Status s = check_device_ops(device, options); !s.ok()) return s;
+  if (device.kind == DeviceKind::cpu) return make_cpu_ops(executor, options);
+  return cuda_ops(device, options.weights);
 }
 
 }  // namespace attune::model

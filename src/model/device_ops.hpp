@@ -11,6 +11,9 @@
 
 namespace attune::model {
 
+/// What the device's ops cannot promise; asked before anything is opened or chosen.
+Status check_device_ops(const DeviceInfo& device, const CpuOpsOptions& options);
+
 /// CPU ones in the program; a GPU's come out of libattune_cuda.so, which is opened here if nobody
 /// has.
 Result<std::unique_ptr<Ops>> make_device_ops(const DeviceInfo& device, Executor& executor,

@@ -8,7 +8,6 @@
 #include <optional>
 #include <utility>
 
-#include "device/numa.hpp"
 #include "model/device_ops.hpp"
 
 namespace attune::runtime {
@@ -52,10 +51,11 @@ Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
   if (engine.context_limit == 0) engine.context_limit = config.context_length;
   engine.scheduler.batch_invariant = options.batch_invariant;
 
-  // A thread that wanders to another node leaves its caches and half of its bandwidth behind. On
-  // one node the system places threads better than we do when programs share the cores.
-  auto threads = device::ThreadPool::make(
-      {.num_threads = options.num_threads, .pinned = device::numa_nodes().size() > 1});
+  model::CpuOpsOptions ops_options{.weights = options.weights,
+                                   .isa = options.device.isa,
+                                   .batch_invariant = options.batch_invariant};
+  if (Status s = model::check_device_ops(options.device, ops_options); !s.ok()) return s;
+  auto threads = device::ThreadPool::for_model(options.num_threads);
   if (!threads.ok()) return threads.status();
   session->threads_ = std::move(*threads);
 
@@ -70,11 +70,8 @@ Result<std::unique_ptr<Session>> Session::open(model::Checkpoint checkpoint,
     converted = std::move(*opened);
     session->converted_ = converted->state();
   }
-  auto ops = model::make_device_ops(options.device, *session->threads_,
-                                    {.weights = options.weights,
-                                     .isa = options.device.isa,
-                                     .batch_invariant = options.batch_invariant,
-                                     .converted = converted.get()});
+  ops_options.converted = converted.get();
+  auto ops = model::make_device_ops(options.device, *session->threads_, ops_options);
   if (!ops.ok()) return ops.status();
   session->ops_ = std::move(*ops);
   const bool calibrate = needs_calibration(*backends);

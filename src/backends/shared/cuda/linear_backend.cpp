@@ -208,8 +208,10 @@ Result<std::unique_ptr<Backend>> make_linear(const BackendDescriptor& descriptor
   if (card->sm != 90)
     return unsupported(join(descriptor.name, " has kernels for compute capability 9.0, have ",
                             card->sm / 10, ".", card->sm % 10));
-  const LinearSetup setup{
-      .spec = context.spec, .family = family_of(context.spec.variant), .num_sms = card->num_sms};
+  const LinearSetup setup{.spec = context.spec,
+                          .family = family_of(context.spec.variant),
+                          .num_sms = card->num_sms,
+                          .batch_invariant = context.batch_invariant};
   if (Status s = check_dims(setup); !s.ok()) return s;
   if (Status s = sm90::prepare_kernels(); !s.ok()) return s;
   return std::unique_ptr<Backend>(std::make_unique<LinearBackend>(descriptor, setup));

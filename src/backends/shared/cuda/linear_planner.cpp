@@ -1,6 +1,7 @@
 #include "backends/shared/cuda/linear_planner.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -51,9 +52,10 @@ void walk_twice(LinearLists& lists) {
 
 LinearSizes sizes_of(const LinearSetup& setup, const BatchBounds& bounds) {
   LinearSizes n{.spans = bounds.max_batch, .drafts = bounds.decode_only ? 0 : bounds.max_batch};
-  if (!setup.has_chunks() || bounds.decode_only || bounds.max_qo_tokens < kRecurrentBelow) return n;
+  const std::int64_t least = setup.least_prompt();
+  if (!setup.has_chunks() || bounds.decode_only || bounds.max_qo_tokens < least) return n;
   n.prompt_tokens = bounds.max_qo_tokens;
-  n.sequences = std::min(bounds.max_batch, bounds.max_qo_tokens / kRecurrentBelow);
+  n.sequences = std::min(bounds.max_batch, bounds.max_qo_tokens / least);
   n.chunks = bounds.max_qo_tokens / kChunk + n.sequences;
   n.copies = std::min(n.sequences, most_copies(setup));
   return n;
@@ -122,6 +124,8 @@ LinearParts lay_out(const LinearSetup& setup, const LinearSizes& n, void* worksp
 Status make_lists(const LinearSetup& setup, const BatchView& batch, LinearLists& lists) {
   if (Status s = validate_linear_batch(setup.spec, batch); !s.ok()) return s;
   const bool verify = batch.form == BatchForm::target_verify;
+  const std::int64_t least_prompt =
+      batch.form == BatchForm::extend ? setup.least_prompt() : kRecurrentBelow;
   lists = {};
   lists.num_tokens = batch.num_qo_tokens();
   std::vector<sm90::Span> prompts;
@@ -132,7 +136,8 @@ Status make_lists(const LinearSetup& setup, const BatchView& batch, LinearLists&
                           .num_tokens = static_cast<std::int32_t>(batch.qo_len(i)) - num_drafts,
                           .slot = batch.state_indices[at]};
     lists.spans.push_back(span);
-    lists.most_tokens = std::max({lists.most_tokens, span.num_tokens, num_drafts});
+    const std::int32_t worked_on = std::min(span.num_tokens, span.slot < 0 ? 1 : span.num_tokens);
+    lists.most_tokens = std::max({lists.most_tokens, worked_on, num_drafts});
     lists.max_slot = std::max<std::int64_t>(lists.max_slot, span.slot);
     if (verify) {
       lists.drafts.push_back({.first_token = span.first_token + span.num_tokens,
@@ -143,9 +148,12 @@ Status make_lists(const LinearSetup& setup, const BatchView& batch, LinearLists&
     if (!setup.recurs()) continue;
     // Padding stays among the short ones, so that a captured launch may meet it again as a request.
     const bool prompt =
-        setup.has_chunks() && !verify && span.slot >= 0 && span.num_tokens >= kRecurrentBelow;
+        setup.has_chunks() && !verify && span.slot >= 0 && span.num_tokens >= least_prompt;
     (prompt ? prompts : lists.short_spans).push_back(span);
   }
+  // Few lengths: verifications of more drafts than before seldom ask for a new plan.
+  if (verify && lists.most_tokens > 0)
+    lists.most_tokens = std::bit_ceil(static_cast<std::uint32_t>(lists.most_tokens));
   std::stable_sort(prompts.begin(), prompts.end(), [](const sm90::Span& a, const sm90::Span& b) {
     return a.num_tokens > b.num_tokens;
   });

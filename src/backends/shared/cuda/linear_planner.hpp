@@ -22,9 +22,16 @@ struct LinearSetup {
   AttentionSpec spec;
   kernels::linear::Family family = kernels::linear::Family::gdn;  ///< not of short_conv
   int num_sms = 0;
+  /// Steps of a prompt go chunk by chunk however short: its last token has the bits that it has
+  /// where the prompt is computed whole.
+  bool batch_invariant = false;
 
   [[nodiscard]] bool recurs() const { return spec.variant != Variant::short_conv; }
   [[nodiscard]] bool has_chunks() const { return recurs() && spec.q_dtype == DType::bf16; }
+  /// Fewer tokens of a request go token by token.
+  [[nodiscard]] std::int64_t least_prompt() const {
+    return batch_invariant ? 1 : kernels::linear::kRecurrentBelow;
+  }
 };
 
 /// Room that any batch within bounds fits in; monotone in every bound.
