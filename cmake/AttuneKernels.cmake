@@ -10,10 +10,10 @@ function(attune_isa_flags)
       set(flags -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni)
     elseif(source MATCHES "_avx512_bf16\\.cpp$")
       set(flags -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16
-                -mavx512vbmi)
+                -mavx512vbmi -mavx512vnni)
     elseif(source MATCHES "_amx\\.cpp$")
       set(flags -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16
-                -mavx512vbmi -mamx-tile -mamx-bf16 -mamx-int8)
+                -mavx512vbmi -mavx512vnni -mamx-tile -mamx-bf16 -mamx-int8)
     endif()
     if(flags)
       if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -25,7 +25,7 @@ enum class DeviceKind : std::uint8_t { cpu, cuda, hip, xpu, npu };
 }
 
 /// CPU kernel levels, each including the ones before it. `avx512` asks for F, BW, DQ, VL;
-/// `avx512_bf16` adds BF16 and VBMI; `amx` adds AMX-TILE and AMX-BF16 with the operating system's
+/// `avx512_bf16` adds BF16, VBMI and VNNI; `amx` adds AMX-TILE and AMX-BF16 with the operating system's
 /// permission.
 enum class CpuIsa : std::uint8_t { scalar, avx2, avx512, avx512_bf16, amx };
 

@@ -78,7 +78,7 @@ CpuFeatures detect_cpu_features() {
 CpuIsa usable_isa(const CpuFeatures& f) {
   if (!(f.avx2 && f.fma && f.f16c && f.os_saves_ymm)) return CpuIsa::scalar;
   if (!(f.avx512f && f.avx512dq && f.avx512bw && f.avx512vl && f.os_saves_zmm)) return CpuIsa::avx2;
-  if (!(f.avx512_bf16 && f.avx512_vbmi)) return CpuIsa::avx512;
+  if (!(f.avx512_bf16 && f.avx512_vbmi && f.avx512_vnni)) return CpuIsa::avx512;
   if (!(f.amx_tile && f.amx_bf16 && f.amx_permitted)) return CpuIsa::avx512_bf16;
   return CpuIsa::amx;
 }

@@ -324,7 +324,10 @@ void check(const Case& c, std::vector<int> threads = {1, 3}) {
       ASSERT_TRUE(pool.ok());
       BackendContext context{.device = cpu_device(isa), .executor = pool->get()};
       const auto mine = problem.solve(&make, context);
-      expect_close(mine, right, tolerance(c.spec));
+      // Queries as two digits are off by up to 1/32638 of a row's largest.
+      const bool digits = c.spec.kv_dtype == DType::i8 && c.spec.q_dtype == DType::bf16 &&
+                          isa >= CpuIsa::avx512_bf16;
+      expect_close(mine, right, tolerance(c.spec), digits ? 3e-4 : 2e-5);
     }
   }
 }

@@ -40,6 +40,8 @@ TEST(CpuFeatures, EachMissingBitLowersTheLevel) {
   f.avx512_bf16 = true;
   EXPECT_EQ(device::usable_isa(f), CpuIsa::avx512) << "lookups of bytes are part of the level";
   f.avx512_vbmi = true;
+  EXPECT_EQ(device::usable_isa(f), CpuIsa::avx512) << "products of bytes are, too";
+  f.avx512_vnni = true;
   EXPECT_EQ(device::usable_isa(f), CpuIsa::avx512_bf16);
   f.amx_tile = f.amx_bf16 = f.os_saves_tiles = true;
   EXPECT_EQ(device::usable_isa(f), CpuIsa::avx512_bf16) << "no permission, no AMX";

@@ -1,5 +1,5 @@
 // AMX tiles for everything that meets a key with more than a few rows; decode of small groups reads
-// its keys in place with AVX-512-BF16, as backend `cpu` does.
+// its keys in place with the vector products that these cores are fast at.
 #include <attune/backend.hpp>
 
 #include "backends/intel_amx/descriptor.hpp"
@@ -29,7 +29,7 @@ Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
   return shared::make_cpu_backend(context, kDescriptor, [](const BackendContext& c) {
     if (c.device.isa < CpuIsa::amx || c.spec.q_dtype != DType::bf16) return shared::CpuKernels{};
     return shared::CpuKernels{
-        .decode = decode::find(kernels::simd::Isa::avx512_bf16, c.spec.q_dtype, c.spec.kv_dtype),
+        .decode = decode::find(kernels::simd::Isa::amx, c.spec.q_dtype, c.spec.kv_dtype),
         .prefill = prefill::find_tiles(wish(c, false))};
   });
 }

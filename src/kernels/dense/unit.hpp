@@ -5,6 +5,7 @@
 //   kPair     numbers along the summed dimension that one product takes in
 //   Operand   kLanes * kPair numbers
 //   kRun      operands that load_run makes of stored numbers that fill a vector
+//   kSplits   whether load_run's operands hold the even and the odd numbers apart
 //   kStripRows  rows of a register tile; kDepth  numbers it is deep at least
 #pragma once
 
@@ -23,6 +24,7 @@ struct FmaUnit {
   using Number = float;
   using Operand = F;
   static constexpr int kPair = 1;
+  static constexpr bool kSplits = false;
   static constexpr int kNumbers = V::kLanes;
   /// With kNumColumns vectors beside them 6 rows fill 24 of 32 (AVX-512) or 12 of 16 (AVX2)
   /// registers and read 10 operands for 24 products, well under two loads a cycle.
@@ -57,6 +59,35 @@ struct FmaUnit {
   static F exp2(F x) { return V::exp2(x); }
 };
 
+/// FmaUnit that makes two operands of 32 stored numbers with a shift and a mask. For cores on which
+/// vdpbf16ps takes longer than the two fused multiply-adds that it stands for.
+template <class Isa>
+struct SplitUnit : FmaUnit<Isa> {
+  using typename FmaUnit<Isa>::V;
+  using typename FmaUnit<Isa>::Operand;
+  static constexpr bool kSplits = true;
+  template <DType T>
+  static constexpr int kRun = 2 * V::template kRun<T>;
+  template <DType T>
+  static void load_run(const void* p, Operand (&x)[kRun<T>]) {
+    typename V::Pairs pairs[V::template kRun<T>];
+    V::template load_run<T>(p, pairs);
+    simd::unroll<V::template kRun<T>>([&](auto i) {
+      x[2 * i] = V::even(pairs[i]);
+      x[2 * i + 1] = V::odd(pairs[i]);
+    });
+  }
+  /// `count` numbers, of which each 32 are put in the order of load_run; and back.
+  static void split(float* x, std::int64_t count) {
+    for (std::int64_t i = 0; i + 2 * V::kLanes <= count; i += 2 * V::kLanes)
+      V::split_even_odd(x + i);
+  }
+  static void join(float* x, std::int64_t count) {
+    for (std::int64_t i = 0; i + 2 * V::kLanes <= count; i += 2 * V::kLanes)
+      V::join_even_odd(x + i);
+  }
+};
+
 template <class Isa>
 struct Bf16Unit {
   using V = Isa;
@@ -64,6 +95,7 @@ struct Bf16Unit {
   using Number = std::uint16_t;
   using Operand = typename V::Pairs;
   static constexpr int kPair = 2;
+  static constexpr bool kSplits = false;
   static constexpr int kNumbers = V::kNumbers;
   static constexpr int kStripRows = 6;
   static constexpr int kDepth = kPair;

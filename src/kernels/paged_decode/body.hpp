@@ -15,6 +15,7 @@
 #include "kernels/dense/rows.hpp"
 #include "kernels/dense/unit.hpp"
 #include "kernels/paged_decode/fetch.hpp"
+#include "kernels/paged_decode/loop.hpp"
 #include "kernels/paged_decode/policy.hpp"
 #include "kernels/simd/unroll.hpp"
 #include "kernels/softmax/online_softmax.hpp"
@@ -29,7 +30,6 @@ struct Body {
   using Operand = typename Unit::Operand;
   using Io = dense::RowIo<Unit, T>;
   using Softmax = softmax::OnlineSoftmax<Unit>;
-  using Side = typename Fetch<V>::Side;
   using Run = typename Fetch<V>::Run;
   static constexpr int kLanes = V::kLanes;
   static constexpr int kTile = dense::kKeyTile;
@@ -42,91 +42,58 @@ struct Body {
   static constexpr int kPackedKeys = 0;
 
   static void run(const dense::Params& p, const dense::Item& item, void* scratch) {
+    using Around = Loop<Unit, T>;
     if (kUsual > 0 && p.head_dim_qk == kUsual && p.head_dim_vo == kUsual)
-      run_with<kUsual>(p, item, scratch);
+      Around::template run<Math<kUsual>>(p, item, scratch);
     else
-      run_with<0>(p, item, scratch);
+      Around::template run<Math<0>>(p, item, scratch);
   }
 
  private:
   /// The head dim that most models have is worth code of its own on the fastest units; 0 = none.
-  static constexpr int kUsual = Unit::kPair == 2 ? 128 : 0;
+  static constexpr int kUsual = Unit::kPair == 2 || Unit::kSplits ? 128 : 0;
 
   template <int kDims>
-  static void run_with(const dense::Params& p, const dense::Item& item, void* scratch) {
-    char* const base = static_cast<char*>(scratch);
-    auto* const q = reinterpret_cast<Number*>(base + p.scratch.q);
-    auto* const o = reinterpret_cast<float*>(base + p.scratch.o);
-    auto* const maximum = reinterpret_cast<float*>(base + p.scratch.maximum);
-    auto* const sum = reinterpret_cast<float*>(base + p.scratch.sum);
-    const int rows = item.num_heads;
-    const int group = p.gqa_group_size;
-    const std::int64_t o_stride = p.scratch.o_stride;
-
-    Io::load_queries(p, item, q);
-    for (int r = 0; r < rows; ++r) maximum[r] = softmax::kNone;
-    for (std::int64_t i = 0; i < rows * kLanes; i += kLanes) V::store(sum + i, V::zero());
-    for (std::int64_t i = 0; i < rows * o_stride; i += kLanes) V::store(o + i, V::zero());
-
-    alignas(64) float scores[kMaxRows * kTile];
-    alignas(64) Number weights[kMaxRows * kTile];
-    typename Fetch<V>::template Walk<kSpan> walk(item.num_kv_heads, p.head_dim_qk * kBytes);
-    const auto keys_of = [&p](const dense::TileRows& t) {
-      return Side{t.k, t.from, t.to, p.kv.k_head_stride * kBytes, p.head_dim_qk * kBytes};
-    };
-    const auto values_of = [&p](const dense::TileRows& t) {
-      return Side{t.v, t.from, t.to, p.kv.v_head_stride * kBytes, p.head_dim_vo * kBytes};
-    };
-    dense::TileRows tiles[2];
-    std::int64_t tile = item.kv_begin / kTile * kTile;
-    locate(p, item, tile, base, 0, tiles[0]);
-    for (int now = 0; tile < item.kv_end; tile += kTile, now ^= 1) {
-      locate(p, item, tile + kTile, base, now ^ 1, tiles[now ^ 1]);
-      const dense::TileRows& keys = tiles[now];
-      walk.enter(keys_of(keys), values_of(keys), keys_of(tiles[now ^ 1]));
-      for (int span = keys.from / kSpan * kSpan; span < keys.to; span += kSpan)
-        for (int n = 0; n < item.num_kv_heads; ++n)
-          score_rows<kDims>(p, walk.next(), q + n * group * p.scratch.q_stride,
-                            scores + n * group * kTile);
-      for (int n = 0; n < item.num_kv_heads; ++n) {
-        softmax::RowRule rule = Io::common_rule(p, item, item.kv_head + n);
-        for (int row = n * group; row < (n + 1) * group; ++row) {
-          Io::set_rule(p, item, 0, row, tile, keys.from, keys.to, rule);
-          const float shrink = Softmax::update(scores + row * kTile, keys.to, rule, maximum[row],
-                                               sum + row * kLanes, weights + row * kTile);
-          if (shrink != 1.0f) Softmax::scale(o + row * o_stride, o_stride, shrink);
-        }
+  class Math {
+   public:
+    Math(const dense::Params& p, const dense::Item& item, void* scratch)
+        : p_(p),
+          q_(reinterpret_cast<Number*>(static_cast<char*>(scratch) + p.scratch.q)),
+          o_(reinterpret_cast<float*>(static_cast<char*>(scratch) + p.scratch.o)) {
+      Io::load_queries(p, item, q_);
+      if constexpr (Unit::kSplits) {
+        // The rest of a row is loaded as it lies.
+        const std::int64_t whole = p.head_dim_qk / kStep * kStep;
+        for (int r = 0; r < item.num_heads; ++r) Unit::split(q_ + r * p.scratch.q_stride, whole);
       }
-      for (int span = keys.from / kSpan * kSpan; span < keys.to; span += kSpan)
-        for (int n = 0; n < item.num_kv_heads; ++n)
-          add_values<kDims>(p, walk.next(), weights + n * group * kTile, o + n * group * o_stride);
     }
-    for (int r = 0; r < rows; ++r)
-      Io::finish(p, item, r, o + r * o_stride, maximum[r], sum + r * kLanes);
-  }
 
-  /// Keys of a run: enough for one reduction of kLanes sums, and for o to stay in registers a
-  /// while.
-  static constexpr int kSpan = 16;
+    void score(const Run& run, int n) {
+      const int row = n * p_.gqa_group_size;
+      score_rows<kDims>(p_, run, q_ + row * p_.scratch.q_stride, scores_ + row * kTile);
+    }
+    float weigh(int row, int num_keys, const softmax::RowRule& rule, float& maximum, float* sum) {
+      return Softmax::update(scores_ + row * kTile, num_keys, rule, maximum, sum,
+                             weights_ + row * kTile);
+    }
+    void add_values(const Run& run, int n) {
+      const int row = n * p_.gqa_group_size;
+      Body::add_values<kDims>(p_, run, weights_ + row * kTile, o_ + row * p_.scratch.o_stride);
+    }
+    void restore([[maybe_unused]] int row) const {
+      if constexpr (Unit::kSplits) {
+        constexpr std::int64_t kBlock = kGroups * Unit::kNumbers;
+        Unit::join(o_ + row * p_.scratch.o_stride, p_.head_dim_vo / kBlock * kBlock);
+      }
+    }
 
-  /// Rows of the tile at key index `tile`; beyond its ends a real row stands in, whose products are
-  /// hidden and whose weights are 0.
-  static void locate(const dense::Params& p, const dense::Item& item, std::int64_t tile,
-                     char* scratch, int turn, dense::TileRows& rows) {
-    if (tile >= item.kv_end) {
-      rows.from = rows.to = 0;
-      return;
-    }
-    Io::find(p, item, tile, scratch, turn, rows);
-    for (int i = 0; i < rows.from; ++i) {
-      rows.k[i] = rows.k[rows.from];
-      rows.v[i] = rows.v[rows.from];
-    }
-    for (int i = rows.to; i < kTile; ++i) {
-      rows.k[i] = rows.k[rows.to - 1];
-      rows.v[i] = rows.v[rows.to - 1];
-    }
-  }
+   private:
+    const dense::Params& p_;
+    Number* const q_;
+    float* const o_;
+    alignas(64) float scores_[kMaxRows * kTile];
+    alignas(64) Number weights_[kMaxRows * kTile];
+  };
 
   template <int kDims>
   static void score_rows(const dense::Params& p, const Run& run, const Number* q, float* scores) {

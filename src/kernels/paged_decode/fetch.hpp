@@ -4,7 +4,8 @@
 // times. Loads reach as far as the reorder buffer, 2 KB of keys with the arithmetic between them;
 // the rest has to be asked for: evenly over the arithmetic, in the order of addresses, and three
 // times at growing distance, because Zen 5 drops a prefetch that finds no free miss buffer and each
-// further request catches most of those (docs/performance/cpu.md has the numbers).
+// further request catches most of those. Cores that wait for a miss buffer instead (V::kRequests is
+// 1) are asked once, closer by (docs/performance/cpu.md has the numbers).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace attune::kernels::paged_decode {
 /// V is the SIMD type, which keeps the copies of different instruction sets apart.
 template <class V>
 struct Fetch {
-  static constexpr std::int64_t kNear = 4096;
+  static constexpr std::int64_t kNear = V::kRequests > 1 ? 4096 : 2048;
   static constexpr std::int64_t kMid = 8192;
   static constexpr std::int64_t kFar = 16384;
   static constexpr std::int64_t kLine = 64;
@@ -46,8 +47,10 @@ struct Fetch {
       // Not a pointer into p's row, so not pointer arithmetic.
       const auto at = reinterpret_cast<std::intptr_t>(p);
       V::prefetch(reinterpret_cast<const char*>(at + near));
-      V::prefetch(reinterpret_cast<const char*>(at + mid));
-      V::prefetch(reinterpret_cast<const char*>(at + far));
+      if constexpr (V::kRequests > 1) {
+        V::prefetch(reinterpret_cast<const char*>(at + mid));
+        V::prefetch(reinterpret_cast<const char*>(at + far));
+      }
     }
   };
 

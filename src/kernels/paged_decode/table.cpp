@@ -10,7 +10,8 @@ struct Group {
   std::size_t count;
 };
 
-constexpr Group kGroups[] = {{kAvx512Bf16Rows, std::size(kAvx512Bf16Rows)},
+constexpr Group kGroups[] = {{kAmxRows, std::size(kAmxRows)},
+                             {kAvx512Bf16Rows, std::size(kAvx512Bf16Rows)},
                              {kAvx512Rows, std::size(kAvx512Rows)},
                              {kAvx2Rows, std::size(kAvx2Rows)},
                              {kScalarRows, std::size(kScalarRows)}};

@@ -11,6 +11,7 @@ extern const dense::KernelRow kScalarRows[6];
 extern const dense::KernelRow kAvx2Rows[6];
 extern const dense::KernelRow kAvx512Rows[6];
 extern const dense::KernelRow kAvx512Bf16Rows[4];
+extern const dense::KernelRow kAmxRows[4];
 
 /// All rows, best first.
 [[nodiscard]] std::size_t num_rows();

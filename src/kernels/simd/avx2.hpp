@@ -15,6 +15,7 @@ namespace attune::kernels::simd {
 struct Avx2 {
   static constexpr int kLanes = 8;
   static constexpr int kNumColumns = 2;
+  static constexpr int kRequests = 3;  ///< for a line that is read soon (paged_decode/fetch.hpp)
   using F = __m256;
 
   static F zero() { return _mm256_setzero_ps(); }

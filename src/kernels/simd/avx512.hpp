@@ -19,6 +19,7 @@ template <class Isa>
 struct Avx512Verbs {
   static constexpr int kLanes = 16;
   static constexpr int kNumColumns = 4;
+  static constexpr int kRequests = 3;  ///< for a line that is read soon (paged_decode/fetch.hpp)
   using F = __m512;
 
   static F zero() { return _mm512_setzero_ps(); }
@@ -58,18 +59,24 @@ struct Avx512Verbs {
   static F exp2_rough(F x) { return scale_by_exponent(x, kExp2Floor4); }
 
   static F sum_each(const F (&a)[kLanes]) {
+    return sum_each_by(a, [](F x, F y) { return add(x, y); });
+  }
+
+  /// The same by another addition.
+  template <class Add>
+  static F sum_each_by(const F (&a)[kLanes], Add&& plus) {
     F quad[4];  // quad[i]: for a[4i] … a[4i+3], one partial sum in each 128-bit lane
     unroll<4>([&](auto i) {
       const F* b = a + 4 * i;
-      const F lo = add(_mm512_unpacklo_ps(b[0], b[1]), _mm512_unpackhi_ps(b[0], b[1]));
-      const F hi = add(_mm512_unpacklo_ps(b[2], b[3]), _mm512_unpackhi_ps(b[2], b[3]));
-      quad[i] = add(unpack_low_pairs(lo, hi), unpack_high_pairs(lo, hi));
+      const F lo = plus(_mm512_unpacklo_ps(b[0], b[1]), _mm512_unpackhi_ps(b[0], b[1]));
+      const F hi = plus(_mm512_unpacklo_ps(b[2], b[3]), _mm512_unpackhi_ps(b[2], b[3]));
+      quad[i] = plus(unpack_low_pairs(lo, hi), unpack_high_pairs(lo, hi));
     });
-    const F lower = add(_mm512_shuffle_f32x4(quad[0], quad[1], 0x88),
-                        _mm512_shuffle_f32x4(quad[0], quad[1], 0xdd));
-    const F upper = add(_mm512_shuffle_f32x4(quad[2], quad[3], 0x88),
-                        _mm512_shuffle_f32x4(quad[2], quad[3], 0xdd));
-    return add(_mm512_shuffle_f32x4(lower, upper, 0x88), _mm512_shuffle_f32x4(lower, upper, 0xdd));
+    const F lower = plus(_mm512_shuffle_f32x4(quad[0], quad[1], 0x88),
+                         _mm512_shuffle_f32x4(quad[0], quad[1], 0xdd));
+    const F upper = plus(_mm512_shuffle_f32x4(quad[2], quad[3], 0x88),
+                         _mm512_shuffle_f32x4(quad[2], quad[3], 0xdd));
+    return plus(_mm512_shuffle_f32x4(lower, upper, 0x88), _mm512_shuffle_f32x4(lower, upper, 0xdd));
   }
 
   static void transpose(F (&m)[kLanes]) {

@@ -1,8 +1,9 @@
-// Avx512Bf16: Avx512 with products of bf16 pairs, vdpbf16ps, and byte lookups, VBMI (layer
-// kernels).
+// Avx512Bf16: Avx512 with products of bf16 pairs, vdpbf16ps, byte lookups, VBMI, and products of
+// bytes, VNNI (layer kernels).
 #pragma once
 
 #include "kernels/simd/avx512.hpp"
+#include "kernels/simd/avx512_bytes.hpp"
 
 namespace attune::kernels::simd {
 
@@ -171,6 +172,8 @@ struct Avx512Bf16Verbs : Avx512Verbs<Isa> {
   }
 };
 
-struct Avx512Bf16 : Avx512Bf16Verbs<Avx512Bf16> {};
+struct Avx512Bf16 : Avx512Bf16Verbs<Avx512Bf16>, Avx512ByteVerbs<Avx512Bf16> {
+  using F = Avx512Bf16Verbs<Avx512Bf16>::F;
+};
 
 }  // namespace attune::kernels::simd

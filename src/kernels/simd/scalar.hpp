@@ -16,6 +16,7 @@ namespace attune::kernels::simd {
 struct Scalar {
   static constexpr int kLanes = 1;
   static constexpr int kNumColumns = 2;  ///< vectors a register tile is wide
+  static constexpr int kRequests = 3;    ///< for a line that is read soon (paged_decode/fetch.hpp)
   using F = float;
 
   static F zero() { return 0.0f; }
