@@ -13,10 +13,11 @@
 
 #include <attune/backend.hpp>
 #include <attune/descriptor.hpp>
+#include <attune/linear_family.hpp>
 
 namespace attune {
 
-inline constexpr std::uint32_t kPluginAbi = 1;
+inline constexpr std::uint32_t kPluginAbi = 2;
 
 /// Changes whenever a struct that crosses the border changes shape, or the compiler's C++ ABI does.
 struct AbiFingerprint {
@@ -28,6 +29,7 @@ struct AbiFingerprint {
   std::uint32_t call_bytes = sizeof(LayerCall);
   std::uint32_t context_bytes = sizeof(BackendContext);
   std::uint32_t status_bytes = sizeof(Status);
+  std::uint32_t family_bytes = sizeof(LinearFamilyLayers);
   [[nodiscard]] constexpr bool operator==(const AbiFingerprint&) const = default;
 };
 
@@ -42,6 +44,8 @@ struct PluginEntry {
   const char* name = "";  ///< of the plugin, for messages
   const PluginBackend* backends = nullptr;
   std::size_t num_backends = 0;
+  const LinearFamilyRecord* families = nullptr;
+  std::size_t num_families = 0;
 };
 
 using PluginEntryFunction = const PluginEntry* (*)();

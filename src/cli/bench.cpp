@@ -104,7 +104,7 @@ int run_bench(const BenchOptions& o) {
   if (!registry.ok()) return report(registry.status());
   const auto backends = wanted_backends(*registry, o, *device);
   if (!backends.ok()) return report(backends.status());
-  const int threads = thread_count(o.common, *device);
+  const int threads = thread_count(o.common);
   const auto executor = make_thread_pool(threads);
   if (!executor.ok()) return report(executor.status());
   const auto machine = machine_of(*device, **executor);

@@ -75,8 +75,8 @@ Result<DeviceInfo> device_of(const CommonOptions& options) {
   return parse_device(options.device, *cap);
 }
 
-int thread_count(const CommonOptions& options, const DeviceInfo& cpu) {
-  return options.threads > 0 ? options.threads : std::max(1, cpu.num_units);
+int thread_count(const CommonOptions& options) {
+  return options.threads > 0 ? options.threads : std::max(1, cpu_device().num_units);
 }
 
 int report(const Status& status) {

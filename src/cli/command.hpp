@@ -54,7 +54,7 @@ void add_common_options(CLI::App& app, CommonOptions& options);
 [[nodiscard]] Result<DeviceInfo> device_of(const CommonOptions& options);
 
 /// --threads, or the cores this process may use.
-[[nodiscard]] int thread_count(const CommonOptions& options, const DeviceInfo& cpu);
+[[nodiscard]] int thread_count(const CommonOptions& options);
 
 /// One line on stderr (and the table of refusals, if the status carries one); returns the
 /// contract's exit code.

@@ -14,6 +14,7 @@
 #include "model/attention_groups.hpp"
 #include "model/checkpoint.hpp"
 #include "model/config_parse.hpp"
+#include "model/described_family.hpp"
 #include "model/draft_worker.hpp"
 
 namespace attune::cli {
@@ -32,11 +33,12 @@ struct ExplainOptions {
   std::optional<std::string> draft_worker;
 };
 
-Result<model::ModelConfig> read_config(const std::string& path) {
+Result<model::ModelConfig> read_config(const std::string& path,
+                                       const model::LinearFamilies& families) {
   if (path.empty())
     return invalid_argument(
         "--model is missing: a config.json, a folder that holds one, or a .gguf file");
-  if (!path.ends_with(".gguf")) return model::load_config(path);
+  if (!path.ends_with(".gguf")) return model::load_config(path, &families);
   Result<model::Checkpoint> checkpoint =
       model::open_checkpoint(path);  // maps the file, reads its head
   if (!checkpoint.ok()) return checkpoint.status();
@@ -44,8 +46,9 @@ Result<model::ModelConfig> read_config(const std::string& path) {
 }
 
 /// The model that is asked about: the target, or its draft worker.
-Result<model::ModelConfig> subject_of(const ExplainOptions& o) {
-  Result<model::ModelConfig> target = read_config(o.common.model);
+Result<model::ModelConfig> subject_of(const ExplainOptions& o,
+                                      const model::LinearFamilies& families) {
+  Result<model::ModelConfig> target = read_config(o.common.model, families);
   if (!target.ok() || !o.draft_worker) return target;
   const Result<std::vector<model::DraftLayer>> layers = model::parse_draft_layers(*o.draft_worker);
   if (!layers.ok()) return layers.status();
@@ -125,10 +128,16 @@ void print_text(const model::ModelConfig& config, const DeviceInfo& device,
       before = &p;
     }
   }
+  const bool keeps_states = std::ranges::any_of(
+      selection.groups, [](const GroupSelection& g) { return is_linear(g.group.spec.variant); });
+  if (keeps_states && selection.page_size == 0)
+    fmt::print("\nno layer keeps keys: this model needs no KV pages\n");
 }
 
 int run_explain(const ExplainOptions& o) {
-  const Result<model::ModelConfig> config = subject_of(o);
+  const auto families = model::families_of_plugins(o.common.plugins);
+  if (!families.ok()) return report(families.status());
+  const Result<model::ModelConfig> config = subject_of(o, **families);
   if (!config.ok()) return report(config.status());
   const Result<DeviceInfo> device = device_of(o.common);
   if (!device.ok()) return report(device.status());
@@ -144,6 +153,7 @@ int run_explain(const ExplainOptions& o) {
   options->speculative_topk = o.speculative_topk;
   options->prefix_cache = !o.no_prefix_cache;
   if (o.deterministic) options->required = Feature::deterministic;
+  model::name_family_backends(*config, *options);
   const ModelQuery query{config->architecture,
                          model::attention_groups(*config, model::auto_dtypes(*config, *device))};
   const Selection selection = registry->explain(query, *device, *options);

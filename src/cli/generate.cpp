@@ -13,6 +13,7 @@
 #include "cli/generate_report.hpp"
 #include "cli/model_options.hpp"
 #include "cli/perplexity.hpp"
+#include "model/described_family.hpp"
 #include "runtime/stop_filter.hpp"
 #include "runtime/tokenizer_files.hpp"
 #include "text/stream_decoder.hpp"
@@ -157,7 +158,10 @@ int generate(const GenerateOptions& options) {
     if (Status s = check_prompt_options(options); !s.ok()) return report(s);
   if (options.perplexity && options.speculate != "none")
     return report(invalid_argument("--perplexity generates nothing for --speculate to guess"));
-  Result<model::Checkpoint> checkpoint = model::open_checkpoint(options.common.model);
+  const auto families = model::families_of_plugins(options.common.plugins);
+  if (!families.ok()) return report(families.status());
+  Result<model::Checkpoint> checkpoint =
+      model::open_checkpoint(options.common.model, families->get());
   if (!checkpoint.ok()) return report(checkpoint.status());
   if (checkpoint->config.is_encoder_only)
     return report(invalid_argument("this model is an encoder: attune embed runs it"));

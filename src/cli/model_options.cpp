@@ -50,7 +50,7 @@ Result<Opening> read_opening(const CommonOptions& options, const std::string& we
                                 .linear = on_cpu ? DType::f32 : DType::bf16},
                      .batch_invariant = batch_invariant};
   opening.session.device = *device;
-  opening.session.num_threads = thread_count(options, *device);
+  opening.session.num_threads = thread_count(options);
   opening.session.weights = *weights;
   opening.session.batch_invariant = batch_invariant;
   return opening;

@@ -174,8 +174,7 @@ int verify_cases(const CommonOptions& options, const VerifyCasesOptions& which) 
     if (!found.ok()) return report(found.status());
     wanted = *found;
   }
-  auto pool = device::ThreadPool::make(
-      {.num_threads = thread_count(options, cuda ? cpu_device() : *device)});
+  auto pool = device::ThreadPool::make({.num_threads = thread_count(options)});
   if (!pool.ok()) return report(pool.status());
   auto memory =
       cuda ? conformance::cuda_memory(*device)

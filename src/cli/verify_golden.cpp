@@ -13,6 +13,7 @@
 #include "cli/selection_options.hpp"
 #include "conformance/golden.hpp"
 #include "device/thread_pool.hpp"
+#include "model/described_family.hpp"
 #include "model/device_ops.hpp"
 
 namespace attune::cli {
@@ -157,17 +158,20 @@ int verify_golden(const CommonOptions& options, const std::vector<std::string>& 
   if (!registry.ok()) return report(registry.status());
   const Result<std::vector<Candidate>> backends = candidates(options, *registry, *device);
   if (!backends.ok()) return report(backends.status());
-  auto threads = device::ThreadPool::make({.num_threads = thread_count(options, *device)});
+  auto threads = device::ThreadPool::make({.num_threads = thread_count(options)});
   if (!threads.ok()) return report(threads.status());
   auto ops = model::make_device_ops(*device, **threads,
                                     {.weights = model::CpuWeights::f32, .isa = device->isa});
   if (!ops.ok()) return report(ops.status());
 
+  const auto families = model::families_of_plugins(options.plugins);
+  if (!families.ok()) return report(families.status());
   std::vector<Verdict> verdicts;
   for (const std::string& folder : *models) {
     for (const Candidate& candidate : *backends) {
       conformance::GoldenRun run;
       run.folder = folder;
+      run.families = families->get();
       run.ops = ops->get();
       run.tolerance = conformance::golden_tolerance(*candidate.selection.kv_dtype);
       if (candidate.selection.page_size > 0) run.page_sizes = {candidate.selection.page_size};

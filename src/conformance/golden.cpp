@@ -135,7 +135,7 @@ Result<std::vector<GoldenPrompt>> load_golden(const std::string& folder, std::in
 }
 
 Result<GoldenOutcome> check_golden(const GoldenRun& run) {
-  Result<model::Checkpoint> checkpoint = model::open_checkpoint(run.folder);
+  Result<model::Checkpoint> checkpoint = model::open_checkpoint(run.folder, run.families);
   if (!checkpoint.ok()) return checkpoint.status();
   const std::int64_t vocab_size = checkpoint->config.vocab_size;
   const auto prompts = load_golden(run.folder, vocab_size);

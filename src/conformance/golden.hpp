@@ -61,6 +61,7 @@ using MakeBackends = std::function<Result<runtime::BackendSet>(const model::Mode
 
 struct GoldenRun {
   std::string folder;
+  const model::LinearFamilies* families = nullptr;  ///< from outside
   MakeBackends make_backends;
   model::Ops* ops = nullptr;  ///< with fp32 weights; of the backends' device
   GoldenTolerance tolerance;

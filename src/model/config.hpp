@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,10 @@
 
 #include <attune/spec.hpp>
 #include <attune/tensor.hpp>
+
+namespace attune {
+struct LinearFamilyLayers;  // <attune/linear_family.hpp>
+}
 
 namespace attune::model {
 
@@ -165,6 +170,7 @@ struct LinearConfig {
   double gate_lower_bound = 0.0;                         ///< Kimi-K3; 0 = none
   bool full_rank_gate = false;                           ///< Kimi-K3
   std::array<double, 5> ssm_multipliers{1, 1, 1, 1, 1};  ///< Falcon-H1: z, x, B, C, dt
+  std::shared_ptr<const LinearFamilyLayers> described{};  ///< by a plugin's record; else none
   [[nodiscard]] bool operator==(const LinearConfig&) const = default;
 };
 

@@ -1,5 +1,6 @@
 #include "model/linear_families.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace attune::model {
@@ -27,6 +28,20 @@ const LinearFamily* LinearFamilies::matching(const ConfigReader& config) const {
   for (const auto& family : families_)
     if (family->matches(config)) return family.get();
   return nullptr;
+}
+
+void name_family_backends(const ModelConfig& config, SelectionOptions& options) {
+  if (config.families == nullptr) return;
+  for (int layer = 0; layer < config.num_layers(); ++layer) {
+    const LinearConfig* linear = config.linear_of(layer);
+    if (linear == nullptr || linear->family.empty()) continue;
+    const bool named = std::ranges::any_of(options.layers, [&](const LayerOverride& o) {
+      return o.first <= layer && layer <= o.last;
+    });
+    if (named) continue;
+    options.layers.push_back(
+        {.first = layer, .last = layer, .backend = config.families->find(linear->family)->backend});
+  }
 }
 
 cache::StateShape state_shape(const ModelConfig& config, int layer, DType conv_dtype) {

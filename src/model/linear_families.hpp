@@ -7,7 +7,8 @@
 //   auto checkpoint = open_checkpoint(path, &families);    // then as any other
 //
 // The backend comes from a plugin or the catalog. It speaks the LinearCall of the variant that
-// `build` gives its LinearConfig.
+// `build` gives its LinearConfig. A plugin that brings no code of ours describes its families
+// instead (<attune/linear_family.hpp>, described_family.hpp).
 #pragma once
 
 #include <functional>
@@ -16,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include <attune/registry.hpp>
 #include <attune/status.hpp>
 
 #include "cache/state_pool.hpp"
@@ -53,6 +55,9 @@ class LinearFamilies {
  private:
   std::vector<std::unique_ptr<LinearFamily>> families_;
 };
+
+/// Layers of families from outside go to their own backend, behind what the user says of them.
+void name_family_backends(const ModelConfig& config, SelectionOptions& options);
 
 /// The state of `layer`, which has a linear mixer, by its family or by its variant.
 /// `conv_dtype`: of a convolution's history.

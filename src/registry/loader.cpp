@@ -33,6 +33,7 @@ constexpr FingerprintField kFields[] = {
     {"LayerCall", &AbiFingerprint::call_bytes},
     {"BackendContext", &AbiFingerprint::context_bytes},
     {"Status", &AbiFingerprint::status_bytes},
+    {"LinearFamilyLayers", &AbiFingerprint::family_bytes},
 };
 
 template <class T, std::size_t N>
@@ -81,6 +82,8 @@ Result<const PluginEntry*> open_plugin(const std::string& path) {
                                "); build it with this version's headers and compiler"));
   if (entry->num_backends > 0 && entry->backends == nullptr)
     return plugin_error(join("plugin ", path, ": its table of backends is null"));
+  if (entry->num_families > 0 && entry->families == nullptr)
+    return plugin_error(join("plugin ", path, ": its table of families is null"));
   return entry;
 }
 

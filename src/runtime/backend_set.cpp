@@ -14,21 +14,6 @@ Result<std::shared_ptr<Backend>> make_one(const Registry& registry, const std::s
   return std::shared_ptr<Backend>(std::move(*made));
 }
 
-/// Layers of families from outside go to their own backend, behind what the user says of them.
-void override_families(const model::ModelConfig& config, SelectionOptions& options) {
-  if (config.families == nullptr) return;
-  for (int layer = 0; layer < config.num_layers(); ++layer) {
-    const model::LinearConfig* linear = config.linear_of(layer);
-    if (linear == nullptr || linear->family.empty()) continue;
-    const bool named = std::ranges::any_of(options.layers, [&](const LayerOverride& o) {
-      return o.first <= layer && layer <= o.last;
-    });
-    if (named) continue;
-    options.layers.push_back(
-        {.first = layer, .last = layer, .backend = config.families->find(linear->family)->backend});
-  }
-}
-
 /// The name that serves `spec` over ragged keys: `name`, or whatever the registry chooses.
 Result<std::string> choose_expanded(const Registry& registry, const BackendRequest& request,
                                     const std::string& name, const AttentionSpec& spec,
@@ -104,7 +89,7 @@ Result<BackendSet> make_backends(const Registry& registry, const model::ModelCon
                             .encoder = group.encoder});
   }
   SelectionOptions options = request.selection;
-  override_families(config, options);
+  model::name_family_backends(config, options);
   if (request.batch_invariant) options.required = options.required | Feature::batch_invariant;
   Result<Selection> selection = registry.select(query, request.device, options);
   if (!selection.ok()) return selection.status();

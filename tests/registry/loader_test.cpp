@@ -55,7 +55,8 @@ TEST(Loader, APluginIsNeverADefault) {
 }
 
 TEST(Loader, WhatDoesNotFitSaysWhy) {
-  EXPECT_NE(complaint("wrong_abi").find("ABI 999, wanted 1"), std::string::npos);
+  EXPECT_NE(complaint("wrong_abi").find("ABI 999, wanted " + std::to_string(kPluginAbi)),
+            std::string::npos);
   EXPECT_NE(complaint("wrong_fingerprint").find("another AttentionSpec"), std::string::npos);
   EXPECT_NE(complaint("no_entry").find("attune_backend_entry_v1"), std::string::npos);
   EXPECT_NE(complaint("taken_name").find("the name nsa is taken"), std::string::npos);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "model/config_draft.hpp"
+#include "model/described_family.hpp"
 #include "model/linear_layer.hpp"
 #include "runtime/session.hpp"
 #include "support/random_checkpoint.hpp"
@@ -111,7 +112,8 @@ struct Toy {
     }
     checkpoint.write(folder, R"({"model_type": "toy", "vocab_size": 40, "hidden_size": 12,
       "num_hidden_layers": 2, "intermediate_size": 12, "max_position_embeddings": 128,
-      "rms_norm_eps": 1e-6, "tie_word_embeddings": false})");
+      "rms_norm_eps": 1e-6, "tie_word_embeddings": false,
+      "average_heads": 3, "average_dim": 4, "average_slopes": [0.1, 0.7, 2.0]})");
   }
 
   static std::vector<double> product(const std::vector<float>& w, const std::vector<double>& x) {
@@ -159,10 +161,14 @@ class LinearFamilyTest : public testing::Test {
  protected:
   LinearFamilyTest() : toy_(folder_.path()) { EXPECT_TRUE(families_.add(average()).ok()); }
   Result<std::unique_ptr<Session>> open(std::int64_t chunk_size) {
-    auto checkpoint = model::open_checkpoint(folder_.path().string(), &families_);
+    return open(folder_.path().string(), families_, chunk_size);
+  }
+  static Result<std::unique_ptr<Session>> open(const std::string& folder,
+                                               const model::LinearFamilies& families,
+                                               std::int64_t chunk_size) {
+    auto checkpoint = model::open_checkpoint(folder, &families);
     if (!checkpoint.ok()) return checkpoint.status();
-    auto registry = Registry::open(
-        {.plugins = {std::string(ATTUNE_BINARY_DIR) + "/lib/test_plugin_average.so"}});
+    auto registry = Registry::open({.plugins = {plugin()}});
     if (!registry.ok()) return registry.status();
     SessionOptions options;
     options.device = cpu_device();
@@ -179,6 +185,9 @@ class LinearFamilyTest : public testing::Test {
       return make_backends(*registry, config, request, executor);
     };
     return Session::open(std::move(*checkpoint), make, options);
+  }
+  static std::string plugin() {
+    return std::string(ATTUNE_BINARY_DIR) + "/lib/test_plugin_average.so";
   }
   void expect_exact(Engine& engine, const std::vector<std::int32_t>& lengths) {
     std::vector<RequestId> ids;
@@ -217,6 +226,80 @@ TEST_F(LinearFamilyTest, RunsFromItsRecordAndAPlugin) {
               3 * kLayers * kHeads * kHeadDim * static_cast<std::int64_t>(sizeof(float)));
     expect_exact((*session)->engine(), {9, 30, 1});
   }
+}
+
+TEST_F(LinearFamilyTest, APluginsRecordAloneIsEnough) {
+  const std::vector<std::string> plugins{plugin()};
+  const auto described = model::families_of_plugins(plugins);
+  ASSERT_TRUE(described.ok()) << described.status().text();
+  for (const std::int64_t chunk : {1, 5, 64}) {
+    auto session = open(folder_.path().string(), **described, chunk);
+    ASSERT_TRUE(session.ok()) << session.status().text();
+    EXPECT_EQ((*session)->selection().groups[0].of(Phase::decode)->backend, "average");
+    EXPECT_EQ((*session)->engine().statistics().state_bytes,
+              3 * kLayers * kHeads * kHeadDim * static_cast<std::int64_t>(sizeof(float)));
+    expect_exact((*session)->engine(), {9, 30, 1});
+  }
+}
+
+/// Attention, and feed-forwards behind both, by the common keys and names.
+TEST_F(LinearFamilyTest, APluginsLayersStandBesideAttention) {
+  const testing_support::ScratchFolder folder;
+  testing_support::RandomCheckpoint checkpoint(6);
+  checkpoint.matrix("model.embed_tokens.weight", kVocab, kHidden, 1.0);
+  checkpoint.matrix("lm_head.weight", kVocab, kHidden);
+  checkpoint.ones("model.norm.weight", kHidden);
+  for (int i = 0; i < 2; ++i) {
+    const std::string layer = "model.layers." + std::to_string(i) + ".";
+    for (const char* norm : {"input_layernorm", "post_attention_layernorm"})
+      checkpoint.ones(layer + norm + ".weight", kHidden);
+    for (const char* part : {"gate_proj", "up_proj", "down_proj"})
+      checkpoint.matrix(layer + "mlp." + part + ".weight", kHidden, kHidden);
+    if (i == 0) {
+      checkpoint.matrix(layer + "average.value.weight", kHeads * kHeadDim, kHidden);
+      checkpoint.matrix(layer + "average.output.weight", kHidden, kHeads * kHeadDim);
+    } else {
+      for (const char* part : {"q_proj", "k_proj", "v_proj", "o_proj"})
+        checkpoint.matrix(layer + "self_attn." + part + ".weight", kHidden, kHidden);
+    }
+  }
+  checkpoint.write(folder.path(), R"({"model_type": "toy", "vocab_size": 40, "hidden_size": 12,
+      "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 12,
+      "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "tie_word_embeddings": false,
+      "average_layers": [0], "average_slopes": [0.1, 0.7, 2.0]})");
+  const std::vector<std::string> plugins{plugin()};
+  const auto described = model::families_of_plugins(plugins);
+  ASSERT_TRUE(described.ok()) << described.status().text();
+  std::vector<float> whole;
+  for (const std::int64_t chunk : {64, 1, 7}) {
+    auto session = open(folder.path().string(), **described, chunk);
+    ASSERT_TRUE(session.ok()) << session.status().text();
+    const Selection& selection = (*session)->selection();
+    ASSERT_EQ(selection.groups.size(), 2u);
+    EXPECT_EQ(selection.groups[0].of(Phase::prefill)->backend, "average");
+    EXPECT_EQ(selection.groups[1].of(Phase::prefill)->backend, "cpu");
+    Engine& engine = (*session)->engine();
+    const auto id = engine.submit(prompt(23), {.max_new_tokens = 4, .want_logits = true});
+    ASSERT_TRUE(id.ok()) << id.status().text();
+    while (!engine.idle()) ASSERT_TRUE(engine.step().ok());
+    const std::vector<float> logits = engine.take(*id).logits;
+    if (whole.empty()) whole = logits;
+    ASSERT_EQ(logits.size(), whole.size());
+    for (std::size_t i = 0; i < logits.size(); ++i) ASSERT_NEAR(logits[i], whole[i], 1e-4);
+  }
+}
+
+TEST_F(LinearFamilyTest, ARecordIsHeldToItsFile) {
+  const testing_support::ScratchFolder folder;
+  testing_support::RandomCheckpoint(7).write(folder.path(), R"({"model_type": "toy",
+      "vocab_size": 40, "hidden_size": 12, "num_hidden_layers": 2, "average_slopes": [0.1]})");
+  const std::vector<std::string> plugins{plugin()};
+  const auto described = model::families_of_plugins(plugins);
+  ASSERT_TRUE(described.ok());
+  const auto checkpoint = model::open_checkpoint(folder.path().string(), described->get());
+  ASSERT_FALSE(checkpoint.ok());
+  EXPECT_NE(checkpoint.status().text().find("1 slopes for 3 value heads"), std::string::npos)
+      << checkpoint.status().text();
 }
 
 TEST_F(LinearFamilyTest, WithoutItsRecordTheModelIsUnknown) {

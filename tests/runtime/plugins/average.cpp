@@ -1,5 +1,5 @@
-// A linear family's backend out of tree: a moving average of each value, whose decay is a head's
-// own.
+// A linear family out of tree, by the public headers alone: a moving average of each value, whose
+// decay is a head's own, and the record of the models that have it.
 //   state <- exp(-slope) state + (1 - exp(-slope)) v;  o = state
 #include <attune/linear_state.hpp>
 #include <attune/plugin.hpp>
@@ -79,8 +79,32 @@ Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
   return std::unique_ptr<Backend>(std::make_unique<Average>(context.spec));
 }
 
+bool matches(const FamilyConfig& config) { return config.text("model_type") == "toy"; }
+
+LinearFamilyLayers describe(const FamilyConfig& config) {
+  LinearFamilyLayers layers{.variant = Variant::lightning,
+                            .num_k_heads = static_cast<int>(config.integer("average_heads", 3)),
+                            .num_v_heads = static_cast<int>(config.integer("average_heads", 3)),
+                            .head_dim_k = 1,
+                            .head_dim_v = static_cast<int>(config.integer("average_dim", 4)),
+                            .v = "average.value",
+                            .output = "average.output",
+                            .feed_forward = config.has("average_layers")};
+  for (const double slope : config.numbers("average_slopes"))
+    layers.slopes.push_back(static_cast<float>(slope));
+  for (const double layer : config.numbers("average_layers"))
+    layers.layers.push_back(static_cast<int>(layer));
+  return layers;
+}
+
 constexpr PluginBackend kBackends[] = {{&kDescriptor, &make}};
-constexpr PluginEntry kEntry{.name = "average", .backends = kBackends, .num_backends = 1};
+constexpr LinearFamilyRecord kFamilies[] = {
+    {.name = "average", .backend = "average", .matches = &matches, .describe = &describe}};
+constexpr PluginEntry kEntry{.name = "average",
+                             .backends = kBackends,
+                             .num_backends = 1,
+                             .families = kFamilies,
+                             .num_families = 1};
 
 }  // namespace
 

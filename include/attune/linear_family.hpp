@@ -1,0 +1,82 @@
+// A family of linear layers from outside, as a plugin describes it beside its backend (layer
+// attention): a record of data and two functions. The host reads config.json and the weights, keeps
+// the states by request slot, and multiplies what stands around the backend:
+//
+//   in = W_in x for each input that is named;  y = backend(in, states);  out = W_output y
+//
+//   constexpr LinearFamilyRecord kFamilies[] = {{.name = "average", .backend = "average",
+//                                                .matches = &matches, .describe = &describe}};
+//   constexpr PluginEntry kEntry{.name = "average", .backends = …, .families = kFamilies,
+//                                .num_families = 1};
+//   attune generate --plugin ./libaverage.so --model folder-whose-config-matches …
+//
+// What a record cannot say, a backend may do between its inputs and o.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <attune/spec.hpp>
+
+namespace attune {
+
+/// The part of a config.json that describes the language model.
+class FamilyConfig {
+ public:
+  virtual ~FamilyConfig() = default;
+  [[nodiscard]] virtual bool has(std::string_view key) const = 0;
+  [[nodiscard]] virtual std::string text(std::string_view key) const = 0;  ///< "" where absent
+  /// A key of another type refuses the file.
+  [[nodiscard]] virtual std::int64_t integer(std::string_view key, std::int64_t fallback) const = 0;
+  [[nodiscard]] virtual double number(std::string_view key, double fallback) const = 0;
+  [[nodiscard]] virtual std::vector<double> numbers(std::string_view key) const = 0;
+  [[nodiscard]] virtual std::vector<std::string> texts(std::string_view key) const = 0;
+};
+
+/// Every layer of the family in one model. Names are those of the file behind "model.layers.N.",
+/// without ".weight" (and ".bias", which is added where the file has one); an empty one is absent.
+struct LinearFamilyLayers {
+  /// Whose LinearCall the backend speaks (<attune/linear_state.hpp>), and with it the state: fp32
+  /// [num_v_heads, head_dim_v, head_dim_k], and the convolution's last conv_kernel - 1 inputs.
+  Variant variant = Variant::lightning;
+  int num_k_heads = 0;
+  int num_v_heads = 0;
+  int head_dim_k = 0;
+  int head_dim_v = 0;
+  int conv_kernel = 0;  ///< 0 = no convolution; short_conv: over conv_dim channels
+  int conv_dim = 0;     ///< 0 = those of q, k and v
+
+  // Projections of the layer's input.
+  std::string conv_input{};
+  std::string q{};
+  std::string k{};
+  std::string v{};
+  std::string gate{};
+  std::string beta{};
+  /// Of o: [hidden, num_v_heads * head_dim_v], or of conv_dim columns.
+  std::string output{};
+
+  // Tensors that the call hands on as they are, in fp32; whole names but for the prefix.
+  std::string conv_weight{};    ///< [conv_dim, conv_kernel] numbers
+  std::string a_log{};          ///< [num_v_heads]
+  std::string dt_bias{};        ///< [num_v_heads], kda: by key channel
+  std::string d_skip{};         ///< [num_v_heads]
+  std::vector<float> slopes{};  ///< lightning: [num_v_heads]
+
+  /// Layers that are the family's, ascending; empty = all. The others are softmax attention by the
+  /// common keys and names (Llama's).
+  std::vector<int> layers{};
+  bool feed_forward = true;  ///< a gated one behind every mixer, by the common keys and names
+};
+
+struct LinearFamilyRecord {
+  std::string_view name;     ///< the word that reports print
+  std::string_view backend;  ///< serves its layers unless the user names another
+  /// Whether a config.json is this family's; asked before the families in tree.
+  bool (*matches)(const FamilyConfig& config) = nullptr;
+  LinearFamilyLayers (*describe)(const FamilyConfig& config) = nullptr;
+};
+
+}  // namespace attune
