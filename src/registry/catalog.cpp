@@ -2,6 +2,7 @@
 
 #include "attune_catalog_includes.hpp"
 
+#include "registry/borrowed_kernels.hpp"
 #include "registry/preference.hpp"
 
 namespace attune::registry {
@@ -78,6 +79,8 @@ constexpr bool preferences_are_known() {
   }
   for (const ModelRule& rule : kModelRules)
     if (!known(rule.backend)) return false;
+  for (const Loan& loan : kLoans)
+    if (!known(loan.borrower) || !known(loan.lender)) return false;
   for (const ModelConstraint& c : kModelConstraints) {
     for (std::string_view name : c.allowed)
       if (!known(name)) return false;

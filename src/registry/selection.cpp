@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/join.hpp"
+#include "registry/borrowed_kernels.hpp"
 #include "registry/model_rules.hpp"
 #include "registry/nearest.hpp"
 #include "registry/shared_pages.hpp"
@@ -277,7 +278,14 @@ PhaseSelection Chooser::outcome(const Part& part, PhaseOffers& offered) {
       }
     }
   }
-  if (phase.backend.empty()) fail(part, offered);
+  if (phase.backend.empty()) {
+    fail(part, offered);
+  } else if (const std::string kernels = borrowed_kernels(
+                 setting_, offered.offers[static_cast<std::size_t>(offered.winner)],
+                 part.group.spec, offered.phase);
+             !kernels.empty()) {
+    phase.why += join("; ", kernels);
+  }
   for (const Offer& o : offered.offers)
     phase.considered.push_back({o.name(), o.verdict.accepted(), o.verdict.refusals});
   for (const Offer& o : other_offers(setting_, offered.offers, part.group.spec, offered.phase))
@@ -293,11 +301,10 @@ void Chooser::fail(const Part& part, const PhaseOffers& offered) {
       failure_ = join("no backend serves the ", what);
     } else {
       failure_ = join(offered.offers[0].name(), " cannot serve the ", what);
+      std::vector<std::string> able;
       for (const Offer& o : automatic_offers(setting_, part.group.spec, offered.phase))
-        if (o.verdict.accepted()) {
-          failure_ += join("; ", o.name(), " could");
-          break;
-        }
+        if (o.verdict.accepted()) able.push_back(o.name());
+      if (!able.empty()) failure_ += join("; ", one_of(able), " could");
     }
   }
   const auto same = [](const Refusal& a, const Refusal& b) {

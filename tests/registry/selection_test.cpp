@@ -91,7 +91,8 @@ TEST(Selection, ANameIsNeverReplaced) {
   EXPECT_EQ(s.status.code(), StatusCode::unsupported);
   EXPECT_TRUE(decode(s).backend.empty());
   for (const Refusal& r : s.status.refusals()) EXPECT_EQ(r.backend, "flashmla");
-  EXPECT_NE(s.status.text().find("fa3 could"), std::string::npos) << s.status.text();
+  EXPECT_NE(s.status.text().find("fa3, "), std::string::npos) << s.status.text();
+  EXPECT_NE(s.status.text().find(" could"), std::string::npos) << s.status.text();
   EXPECT_FALSE(registry().select(query(gqa()), device("cuda:sm90"), o).ok());
 }
 
@@ -303,6 +304,28 @@ TEST(Selection, StandingsSayWhatIsUsableHere) {
       EXPECT_TRUE(refused_by(s.reasons, "device"));
     }
   }
+}
+
+TEST(Selection, FlashinferSaysWhosePrefillKernelsItTakes) {
+  const auto why = [](const AttentionSpec& spec, std::string_view card) {
+    SelectionOptions options = kAll;
+    options.prefill = options.decode = "flashinfer";
+    const Selection s = registry().explain(query(spec), device(card), options);
+    EXPECT_EQ(s.groups[0].of(Phase::decode)->why, "named by the user");
+    return s.groups[0].of(Phase::prefill)->why;
+  };
+  EXPECT_NE(why(gqa(), "cuda:sm90").find("; Hopper's kernels (wgmma), as fa4 takes them"),
+            std::string::npos);
+  EXPECT_NE(
+      why(gqa(), "cuda:sm80").find("; plain mma: Hopper's kernels (wgmma) want device SM 9.0"),
+      std::string::npos);
+  EXPECT_NE(
+      why(gqa(32, 8, 96), "cuda:sm90").find("; plain mma: Hopper's kernels (wgmma) want head_"),
+      std::string::npos);
+  AttentionSpec slopes = gqa();
+  slopes.alibi = true;
+  EXPECT_NE(why(slopes, "cuda:sm90").find("want alibi"), std::string::npos);
+  EXPECT_EQ(why(mla(), "cuda:sm90"), "named by the user");
 }
 
 }  // namespace

@@ -1,0 +1,38 @@
+// Names whose kernels are another name's where those can serve (layer registry). What the lender's
+// rows say of a request is then the reason for which of its kernels the borrower takes.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <attune/registry.hpp>
+
+#include "registry/offers.hpp"
+
+namespace attune::registry {
+
+struct Loan {
+  std::string_view borrower;
+  std::string_view lender;
+  Variant variant = Variant::gqa;
+  Phase phase = Phase::prefill;
+  std::string_view lent;       ///< the lender's kernels
+  std::string_view own;        ///< the borrower's
+  std::string_view batchwise;  ///< what a plan may still decide, batch by batch
+};
+
+inline constexpr Loan kLoans[] = {
+    // backends/shared/cuda/prefill_choice: both make their tiles by hopper_tiles.
+    {.borrower = "flashinfer",
+     .lender = "fa4",
+     .lent = "Hopper's kernels (wgmma)",
+     .own = "plain mma",
+     .batchwise = "few rows before many keys, whose keys plain mma cuts, and rows beside levels of "
+                  "shared prefixes"},
+};
+
+/// Which kernels a chosen backend takes and why; empty where it has only its own.
+[[nodiscard]] std::string borrowed_kernels(const Setting& setting, const Offer& chosen,
+                                           const AttentionSpec& spec, Phase phase);
+
+}  // namespace attune::registry
