@@ -1,11 +1,13 @@
 // The conformance suite over the CUDA backends of this build, without the loader in between: one
 // program to carry to a machine with a GPU.
 //
-//   attune_cuda_suite [--full] [--all-levels] [--plain] [--match GLOB] [BACKEND …]
+//   attune_cuda_suite [--full] [--all-levels] [--plain] [--times] [--match GLOB] [BACKEND …]
 //
 // --all-levels: flashinfer takes every shared prefix, whatever its cost test says of small shapes.
 // --plain: flashinfer leaves Hopper's prefill kernels alone.
+// --times: every case with its seconds.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -55,6 +57,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> wanted;
   bool all_levels = false;
   bool plain = false;
+  bool times = false;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--full") == 0)
       options.full = true;
@@ -62,6 +65,8 @@ int main(int argc, char** argv) {
       all_levels = true;
     else if (std::strcmp(argv[i], "--plain") == 0)
       plain = true;
+    else if (std::strcmp(argv[i], "--times") == 0)
+      times = true;
     else if (std::strcmp(argv[i], "--match") == 0 && i + 1 < argc)
       options.match = argv[++i];
     else
@@ -95,7 +100,13 @@ int main(int argc, char** argv) {
                                        .executor = pool->get(),
                                        .memory = memory->get()};
     int skips = 0;
+    auto last = std::chrono::steady_clock::now();
     const auto show = [&](const conformance::CaseResult& r) {
+      const auto now = std::chrono::steady_clock::now();
+      if (times)
+        std::printf("%8.3f s %s %s\n", std::chrono::duration<double>(now - last).count(),
+                    name.c_str(), r.name.c_str());
+      last = now;
       if (r.outcome.verdict == Verdict::passed) return;
       if (r.outcome.verdict == Verdict::skipped && ++skips > 20) return;
       std::printf("%s %s %s: %s\n", std::string(conformance::name(r.outcome.verdict)).c_str(),

@@ -1,8 +1,5 @@
 #include "machine.hpp"
 
-#include <sys/mman.h>
-#include <boost/context/fiber.hpp>
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -14,8 +11,10 @@
 #include <optional>
 #include <random>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "fibers.hpp"
 #include "words.hpp"
 
 uint3 threadIdx{};
@@ -26,44 +25,10 @@ dim3 gridDim{};
 namespace attune::emulated {
 namespace {
 
-using boost::context::fiber;
-
-constexpr std::size_t kStackBytes = 256 << 10;
-constexpr std::size_t kGuardBytes = 4096;
-constexpr int kMostThreads = 1024;
 /// Static and dynamic shared memory together, as on a Hopper card; addresses start here, so that a
 /// null address is never a valid one.
 constexpr std::uint32_t kSharedBase = 1024;
 constexpr std::size_t kSharedBytes = 227 << 10;
-
-/// Stacks of all threads, mapped once: a page that may not be touched lies under each.
-class Stacks {
- public:
-  Stacks() {
-    void* const all = mmap(nullptr, kMostThreads * kStackBytes, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (all == MAP_FAILED) throw std::bad_alloc();
-    base_ = static_cast<unsigned char*>(all);
-    for (int i = 0; i < kMostThreads; ++i)
-      mprotect(base_ + static_cast<std::size_t>(i) * kStackBytes, kGuardBytes, PROT_NONE);
-  }
-  [[nodiscard]] boost::context::preallocated of(int thread) const {
-    unsigned char* const bottom = base_ + static_cast<std::size_t>(thread) * kStackBytes;
-    boost::context::stack_context context;
-    context.size = kStackBytes - kGuardBytes;
-    context.sp = bottom + kStackBytes;
-    return {context.sp, context.size, context};
-  }
-
- private:
-  unsigned char* base_ = nullptr;
-};
-
-/// Boost asks an allocator to free a finished fiber's stack: ours stay.
-struct Keep {
-  boost::context::stack_context allocate() { return {}; }
-  void deallocate(boost::context::stack_context&) noexcept {}
-};
 
 struct Meeting {
   const char* what = nullptr;  ///< null: nobody is here
@@ -78,14 +43,10 @@ struct Barrier {
   std::vector<int> waiting;
 };
 
-/// Runs threads one after another until one of them has to wait: threads that never wait share one
-/// fiber. Never destroyed while suspended: that would unwind a kernel, which knows no exceptions.
-struct Worker {
-  fiber context;
-};
-
 struct Thread {
-  int worker = -1;  ///< that it began on; -1 = not begun
+  /// Whose stack it is on; -1 = not begun. A worker whose thread is through takes the next that has
+  /// not begun: threads that never wait share one.
+  int worker = -1;
   uint3 index{};
   const char* waits_for = "its first turn";
   bool finished = false;
@@ -110,24 +71,33 @@ class Block {
   [[nodiscard]] int current() const { return current_; }
   [[nodiscard]] int size() const { return static_cast<int>(threads_.size()); }
   [[nodiscard]] Thread& thread() { return threads_[static_cast<std::size_t>(current_)]; }
+  [[nodiscard]] std::shared_ptr<void>& warpgroup() {
+    return states_[static_cast<std::size_t>(current_ / 128)];
+  }
   [[noreturn]] void trap(const std::string& what);
 
  private:
   void suspend(const char* what);
-  void ready(int thread) { ready_.push_back(thread); }
-  /// A worker for the current thread, which has not begun.
-  void hire();
+  void ready(int thread) { ready_.push(thread); }
+  /// The next thread that is ready becomes the current one.
+  void choose();
+  /// Leaves for the current thread, or for the scheduler where nobody is ready.
+  void hand_over(Place& here);
+  static void begin(Arrival from);
+  void work(int worker);
   void finish_thread();
-  int next();
+  void deliver_one();
   [[nodiscard]] std::string places() const;
 
   std::vector<Thread> threads_;
-  std::vector<Worker> workers_;
+  std::vector<Place> workers_;  ///< kept from block to block
+  std::vector<int> idle_;
   const std::function<void()>* body_ = nullptr;
-  fiber scheduler_;
-  std::deque<int> ready_;
+  Place scheduler_ = nullptr;
+  Queue ready_;
   std::array<Meeting, kMostThreads / 32> warps_{};
   std::array<Meeting, kMostThreads / 128> warpgroups_{};
+  std::array<std::shared_ptr<void>, kMostThreads / 128> states_;
   std::map<std::uint64_t, Meeting> lanes_;
   std::array<Barrier, 16> barriers_{};
   std::unordered_map<const void*, std::vector<int>> sleepers_;
@@ -145,13 +115,6 @@ Block& block() {
   return *the_one;
 }
 
-int Block::next() {
-  if (rules().seed != 0) std::swap(ready_.front(), ready_[random_() % ready_.size()]);
-  const int thread = ready_.front();
-  ready_.pop_front();
-  return thread;
-}
-
 void Block::run(uint3 index, dim3 size, std::size_t dynamic_bytes,
                 const std::function<void()>& thread) {
   if (dynamic_bytes > kSharedBytes) throw Trap("a block asks for more shared memory than there is");
@@ -160,19 +123,21 @@ void Block::run(uint3 index, dim3 size, std::size_t dynamic_bytes,
   // All ones: NaN in every floating type, so that reading what nobody wrote shows.
   std::memset(memory(), 0xFF, dynamic_bytes);
   blockIdx = index;
+  if (live_ > 0) {
+    // The last block trapped: who stands in its kernel never comes out of it.
+    workers_.clear();
+    idle_.clear();
+  }
   trapped_.reset();
   ready_.clear();
   for (Meeting& m : warps_) m.what = nullptr;
   for (Meeting& m : warpgroups_) m.what = nullptr;
+  states_ = {};
   lanes_.clear();
   barriers_ = {};
   sleepers_.clear();
   deferred_.clear();
   random_.seed(rules().seed);
-  for (Worker& w : workers_)
-    if (w.context) (void)new fiber(std::move(w.context));
-  workers_.clear();
-  workers_.reserve(static_cast<std::size_t>(count));
   body_ = &thread;
   threads_.clear();
   threads_.resize(static_cast<std::size_t>(count));
@@ -184,50 +149,69 @@ void Block::run(uint3 index, dim3 size, std::size_t dynamic_bytes,
     ready(i);
   }
   while (live_ > 0 && !trapped_) {
-    if (ready_.empty()) {
-      if (deferred_.empty()) {
-        trapped_ = "deadlock: " + places();
-        break;
-      }
-      const auto deliver = std::move(deferred_.front());
-      deferred_.pop_front();
-      deliver();
-      continue;
+    if (!ready_.empty()) {
+      choose();
+      hand_over(scheduler_);
+    } else if (deferred_.empty()) {
+      trapped_ = "deadlock: " + places();
+    } else {
+      deliver_one();
     }
-    current_ = next();
-    if (this->thread().worker < 0) hire();
-    threadIdx = this->thread().index;
-    Worker& w = workers_[static_cast<std::size_t>(this->thread().worker)];
-    w.context = std::move(w.context).resume();
   }
-  current_ = -1;
   if (trapped_) throw Trap(*trapped_);
-  while (!deferred_.empty()) {
-    const auto deliver = std::move(deferred_.front());
-    deferred_.pop_front();
-    deliver();
-  }
+  while (!deferred_.empty()) deliver_one();
 }
 
-void Block::hire() {
-  const int number = static_cast<int>(workers_.size());
-  thread().worker = number;
-  workers_.push_back(
-      {fiber(std::allocator_arg, stacks_.of(number), Keep{}, [this, number](fiber&& caller) {
-        scheduler_ = std::move(caller);
-        for (;;) {
-          (*body_)();
-          finish_thread();
-          if (ready_.empty() || rules().seed != 0 || trapped_) break;
-          const int after = ready_.front();
-          if (threads_[static_cast<std::size_t>(after)].worker >= 0) break;
-          ready_.pop_front();
-          current_ = after;
-          thread().worker = number;
-          threadIdx = thread().index;
-        }
-        return std::move(scheduler_);
-      })});
+void Block::deliver_one() {
+  current_ = -1;
+  const auto deliver = std::move(deferred_.front());
+  deferred_.pop_front();
+  deliver();
+}
+
+void Block::choose() {
+  if (rules().seed != 0)
+    std::swap(ready_.at(0), ready_.at(static_cast<std::uint32_t>(random_() % ready_.size())));
+  current_ = ready_.pop();
+  threadIdx = thread().index;
+}
+
+void Block::hand_over(Place& here) {
+  Thread& t = thread();
+  if (t.worker >= 0) return go(here, workers_[static_cast<std::size_t>(t.worker)]);
+  if (idle_.empty()) {
+    workers_.reserve(kMostThreads);
+    idle_.push_back(static_cast<int>(workers_.size()));
+    workers_.push_back(stacks_.fresh(idle_.back(), &Block::begin));
+  }
+  t.worker = idle_.back();
+  idle_.pop_back();
+  go(here, workers_[static_cast<std::size_t>(t.worker)]);
+}
+
+void Block::begin(Arrival from) {
+  keep(from);
+  block().work(block().thread().worker);
+}
+
+void Block::work(int worker) {
+  Place& own = workers_[static_cast<std::size_t>(worker)];
+  for (;;) {
+    (*body_)();
+    finish_thread();
+    if (!ready_.empty() && !trapped_) {
+      choose();
+      if (thread().worker < 0) {
+        thread().worker = worker;
+        continue;
+      }
+      idle_.push_back(worker);
+      hand_over(own);
+    } else {
+      idle_.push_back(worker);
+      go(own, scheduler_);
+    }
+  }
 }
 
 void Block::finish_thread() {
@@ -240,15 +224,19 @@ void Block::finish_thread() {
   Barrier& whole = barriers_[0];
   if (whole.arrived > 0 && whole.expected == 0 && whole.arrived == live_) {
     whole.arrived = 0;
-    for (const int waiter : std::exchange(whole.waiting, {})) ready(waiter);
+    for (const int waiter : whole.waiting) ready(waiter);
+    whole.waiting.clear();
   }
 }
 
 void Block::suspend(const char* what) {
   Thread& t = thread();
   t.waits_for = what;
-  scheduler_ = std::move(scheduler_).resume();
-  threadIdx = t.index;
+  Place& here = workers_[static_cast<std::size_t>(t.worker)];
+  if (ready_.empty() || trapped_) return go(here, scheduler_);
+  const Thread* const before = &t;
+  choose();
+  if (&thread() != before) hand_over(here);
 }
 
 Meeting& Block::of_warp(int warp, std::uint32_t mask) {
@@ -261,7 +249,7 @@ void Block::meet(Meeting& m, int members, int lane, const char* what, void* brou
   if (m.what == nullptr) {
     m.what = what;
     m.arrived = 0;
-    m.lanes.fill(nullptr);
+    if (members < 32) m.lanes.fill(nullptr);
   } else if (m.what != what && std::strcmp(m.what, what) != 0) {
     trap(std::string("threads that should act as one are at ") + m.what + " and at " + what);
   }
@@ -285,7 +273,8 @@ void Block::barrier(int id, int threads, bool wait) {
   ++b.arrived;
   if (b.arrived == (threads == 0 ? live_ : threads)) {
     b.arrived = 0;
-    for (const int waiter : std::exchange(b.waiting, {})) ready(waiter);
+    for (const int waiter : b.waiting) ready(waiter);
+    b.waiting.clear();
     return;
   }
   if (!wait) return;
@@ -311,6 +300,7 @@ void Block::yield() {
 }
 
 void Block::trap(const std::string& what) {
+  if (current_ < 0) throw Trap(what + " (by a late delivery)");
   trapped_ = what + " (thread " + std::to_string(current_) + ")";
   // The scheduler sees it and never comes back.
   for (;;) suspend("nothing: it trapped");
@@ -378,6 +368,7 @@ int current_thread() { return block().current(); }
 int num_threads() { return block().size(); }
 void trap(const std::string& what) { block().trap(what); }
 ThreadState& thread_state() { return block().thread().state; }
+std::shared_ptr<void>& warpgroup_state() { return block().warpgroup(); }
 
 std::uint32_t shared_address(const void* p) {
   const auto offset = static_cast<const unsigned char*>(p) - block().begin();

@@ -78,8 +78,9 @@ struct ThreadState {
   std::shared_ptr<void> copies;
   std::function<void()> settle_stores;
   std::shared_ptr<void> stores;
-  std::shared_ptr<void> products;
 };
 [[nodiscard]] ThreadState& thread_state();
+/// The same for the calling thread's warpgroup.
+[[nodiscard]] std::shared_ptr<void>& warpgroup_state();
 
 }  // namespace attune::emulated

@@ -50,28 +50,39 @@ void TensorMap::walk(std::uint32_t shared, const std::int32_t* at, int rank_used
       inside = inside && place >= 0 && place < static_cast<std::int64_t>(dims[i]);
       offset += place * static_cast<std::int64_t>(strides[i - 1]);
     }
-    for (std::size_t byte = 0; byte < row_bytes; byte += element_bytes) {
+    // Rows are whole chunks of 16 bytes, which stay together however they are swizzled.
+    const int per_chunk = 16 / element_bytes;
+    for (std::size_t byte = 0; byte < row_bytes; byte += 16) {
       const std::int64_t column = at[0] + static_cast<std::int64_t>(byte / element_bytes);
-      const bool exists = inside && column >= 0 && column < static_cast<std::int64_t>(dims[0]);
-      visit(shared_pointer(
-                swizzled(shared + static_cast<std::uint32_t>(row * row_bytes + byte), swizzle)),
-            exists ? base + offset + column * element_bytes : nullptr);
+      const std::int64_t there = offset + column * element_bytes;
+      unsigned char* const here = shared_pointer(
+          swizzled(shared + static_cast<std::uint32_t>(row * row_bytes + byte), swizzle));
+      const auto exists = [&](std::int64_t c) {
+        return inside && c >= 0 && c < static_cast<std::int64_t>(dims[0]);
+      };
+      if (exists(column) && exists(column + per_chunk - 1)) {
+        visit(here, base + there, 16);
+        continue;
+      }
+      for (int e = 0; e < per_chunk; ++e)
+        visit(here + e * element_bytes,
+              exists(column + e) ? base + there + e * element_bytes : nullptr, element_bytes);
     }
   }
 }
 
 void TensorMap::read_box(std::uint32_t shared, const std::int32_t* at, int rank_used) const {
-  walk(shared, at, rank_used, [&](unsigned char* to, const unsigned char* from) {
+  walk(shared, at, rank_used, [](unsigned char* to, const unsigned char* from, std::size_t bytes) {
     if (from != nullptr)
-      std::memcpy(to, from, element_bytes);
+      std::memcpy(to, from, bytes);
     else
-      std::memset(to, 0, element_bytes);
+      std::memset(to, 0, bytes);
   });
 }
 
 void TensorMap::write_box(std::uint32_t shared, const std::int32_t* at, int rank_used) const {
-  walk(shared, at, rank_used, [&](const unsigned char* from, unsigned char* to) {
-    if (to != nullptr) std::memcpy(to, from, element_bytes);
+  walk(shared, at, rank_used, [](const unsigned char* from, unsigned char* to, std::size_t bytes) {
+    if (to != nullptr) std::memcpy(to, from, bytes);
   });
 }
 

@@ -3,13 +3,15 @@
 
 #include <cstdint>
 
+#include "fragments.hpp"
+
 namespace attune::emulated {
 
 /// One thread's part of D[64, n] (+)= A[64, 16] B[16, n] on 16-bit elements.
 struct WarpgroupProduct {
   float* d = nullptr;
   int n = 0;
-  float (*widen)(std::uint32_t pair, int which) = nullptr;
+  Element element = Element::bf16;
   const std::uint32_t* a = nullptr;  ///< four registers, or null: A is in shared memory
   std::uint64_t descriptor_a = 0;
   std::uint64_t descriptor_b = 0;
@@ -18,7 +20,8 @@ struct WarpgroupProduct {
   bool accumulate = false;
 };
 
-void issue_product(WarpgroupProduct& mine);
+/// Issuing and committing hold no thread up, as on a card: the last of the 128 to come carries out.
+void issue_product(const WarpgroupProduct& mine);
 void commit_products();
 /// Until at most `pending` commits of the warpgroup are under way.
 void wait_for_products(int pending);

@@ -39,7 +39,7 @@ template <class T, int N, Major MajorA, Major MajorB>
 void wgmma_ss(float (&d)[N / 2], std::uint64_t a, std::uint64_t b, bool accumulate) {
   emulated::WarpgroupProduct mine{.d = d,
                                   .n = N,
-                                  .widen = &fragments::element<T>,
+                                  .element = kElement<T>,
                                   .a = nullptr,
                                   .descriptor_a = a,
                                   .descriptor_b = b,
@@ -53,7 +53,7 @@ template <class T, int N, Major MajorB>
 void wgmma_rs(float (&d)[N / 2], const std::uint32_t (&a)[4], std::uint64_t b, bool accumulate) {
   emulated::WarpgroupProduct mine{.d = d,
                                   .n = N,
-                                  .widen = &fragments::element<T>,
+                                  .element = kElement<T>,
                                   .a = a,
                                   .descriptor_a = 0,
                                   .descriptor_b = b,
