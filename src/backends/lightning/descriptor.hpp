@@ -7,37 +7,17 @@
 #include <attune/descriptor.hpp>
 #include <attune/status.hpp>
 
+#include "backends/shared/linear_rows.hpp"
+
 namespace attune::backends::lightning {
 
 inline constexpr BackendDescriptor kDescriptor{
     .name = "lightning",
     .summary = "Linear attention with a fixed decay for each head",
     .needs = "a kernel in libattune_cuda.so; libraries for the other devices",
-    .capabilities =
-        {{.device = DeviceKind::cpu,
-          .status = BackendStatus::stable,
-          .variants = {Variant::lightning},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::f32, DType::bf16},
-          .kv_dtypes = {DType::f32},
-          .features = Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
-                      Feature::deterministic | Feature::batch_invariant},
-         {.device = DeviceKind::cuda,
-          .status = BackendStatus::experimental,
-          .sm = {{90, 90}},
-          .variants = {Variant::lightning},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::f32, DType::bf16},
-          .kv_dtypes = {DType::f32},
-          .features = Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
-                      Feature::cuda_graph | Feature::deterministic | Feature::batch_invariant},
-         {.device = DeviceKind::cuda,
-          .sm = {{75, 121}},
-          .variants = {Variant::lightning},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::bf16, DType::f16},
-          .kv_dtypes = {DType::f32, DType::bf16},
-          .features = Feature::mixed_batch | Feature::target_verify | Feature::cuda_graph}},
+    .capabilities = {shared::linear_cpu_row(Variant::lightning),
+                     shared::linear_hopper_row(Variant::lightning),
+                     shared::linear_outside_row(Variant::lightning, DeviceKind::cuda)},
     .paper = "Lightning Attention-2, arXiv:2401.04658",
 };
 

@@ -7,55 +7,20 @@
 #include <attune/descriptor.hpp>
 #include <attune/status.hpp>
 
+#include "backends/shared/linear_rows.hpp"
+
 namespace attune::backends::mamba2 {
 
 inline constexpr BackendDescriptor kDescriptor{
     .name = "mamba2",
     .summary = "State-space duality: recurrent decode, chunked scan",
     .needs = "a kernel in libattune_cuda.so; libraries for the other devices",
-    .capabilities =
-        {{.device = DeviceKind::cpu,
-          .status = BackendStatus::stable,
-          .variants = {Variant::mamba2},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::f32, DType::bf16},
-          .kv_dtypes = {DType::f32},
-          .features = Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
-                      Feature::deterministic | Feature::batch_invariant},
-         {.device = DeviceKind::cuda,
-          .status = BackendStatus::experimental,
-          .sm = {{90, 90}},
-          .variants = {Variant::mamba2},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::f32, DType::bf16},
-          .kv_dtypes = {DType::f32},
-          .features = Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
-                      Feature::cuda_graph | Feature::deterministic | Feature::batch_invariant},
-         {.device = DeviceKind::cuda,
-          .sm = {{75, 121}},
-          .variants = {Variant::mamba2},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::bf16, DType::f16},
-          .kv_dtypes = {DType::f32, DType::bf16},
-          .features = Feature::mixed_batch | Feature::target_verify | Feature::cuda_graph},
-         {.device = DeviceKind::hip,
-          .variants = {Variant::mamba2},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::bf16, DType::f16},
-          .kv_dtypes = {DType::f32, DType::bf16},
-          .features = Feature::mixed_batch | Feature::target_verify | Feature::cuda_graph},
-         {.device = DeviceKind::xpu,
-          .variants = {Variant::mamba2},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::bf16, DType::f16},
-          .kv_dtypes = {DType::f32, DType::bf16},
-          .features = Feature::mixed_batch | Feature::target_verify | Feature::cuda_graph},
-         {.device = DeviceKind::npu,
-          .variants = {Variant::mamba2},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::bf16, DType::f16},
-          .kv_dtypes = {DType::f32, DType::bf16},
-          .features = Feature::mixed_batch | Feature::target_verify | Feature::cuda_graph}},
+    .capabilities = {shared::linear_cpu_row(Variant::mamba2),
+                     shared::linear_hopper_row(Variant::mamba2),
+                     shared::linear_outside_row(Variant::mamba2, DeviceKind::cuda),
+                     shared::linear_outside_row(Variant::mamba2, DeviceKind::hip),
+                     shared::linear_outside_row(Variant::mamba2, DeviceKind::xpu),
+                     shared::linear_outside_row(Variant::mamba2, DeviceKind::npu)},
     .paper = "Mamba-2, arXiv:2405.21060",
 };
 

@@ -7,49 +7,19 @@
 #include <attune/descriptor.hpp>
 #include <attune/status.hpp>
 
+#include "backends/shared/linear_rows.hpp"
+
 namespace attune::backends::short_conv {
 
 inline constexpr BackendDescriptor kDescriptor{
     .name = "short_conv",
     .summary = "Gated causal convolution of a few taps",
     .needs = "a kernel in libattune_cuda.so; libraries for the other devices",
-    .capabilities =
-        {{.device = DeviceKind::cpu,
-          .status = BackendStatus::stable,
-          .variants = {Variant::short_conv},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::f32, DType::bf16},
-          .kv_dtypes = {DType::f32},
-          .features = Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
-                      Feature::deterministic | Feature::batch_invariant},
-         {.device = DeviceKind::cuda,
-          .status = BackendStatus::experimental,
-          .sm = {{90, 90}},
-          .variants = {Variant::short_conv},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::f32, DType::bf16},
-          .kv_dtypes = {DType::f32},
-          .features = Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
-                      Feature::cuda_graph | Feature::deterministic | Feature::batch_invariant},
-         {.device = DeviceKind::cuda,
-          .sm = {{75, 121}},
-          .variants = {Variant::short_conv},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::bf16, DType::f16},
-          .kv_dtypes = {DType::f32, DType::bf16},
-          .features = Feature::mixed_batch | Feature::target_verify | Feature::cuda_graph},
-         {.device = DeviceKind::hip,
-          .variants = {Variant::short_conv},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::bf16, DType::f16},
-          .kv_dtypes = {DType::f32, DType::bf16},
-          .features = Feature::mixed_batch | Feature::target_verify | Feature::cuda_graph},
-         {.device = DeviceKind::xpu,
-          .variants = {Variant::short_conv},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::bf16, DType::f16},
-          .kv_dtypes = {DType::f32, DType::bf16},
-          .features = Feature::mixed_batch | Feature::target_verify | Feature::cuda_graph}},
+    .capabilities = {shared::linear_cpu_row(Variant::short_conv),
+                     shared::linear_hopper_row(Variant::short_conv),
+                     shared::linear_outside_row(Variant::short_conv, DeviceKind::cuda),
+                     shared::linear_outside_row(Variant::short_conv, DeviceKind::hip),
+                     shared::linear_outside_row(Variant::short_conv, DeviceKind::xpu)},
     .paper = "LFM2",
 };
 
