@@ -184,14 +184,12 @@ Launchable prepare(const Data& d, const Cut& cut) {
   const auto resident = sm80::prepare(l.older_kernel);
   expect_ok(resident.ok() ? Status{} : resident.status(), "prepare");
   const int most = num_sms() * (cut.older ? *resident : 1);
-  const sm90::Heights heights = sm90::heights_of(dtype, d.p.packed);
   const plan::LatentRules rules{.num_heads = d.p.heads,
                                 .meetings = !cut.older,
                                 .rows = cut.older ? l.older_kernel.rows : sm90::kRows,
                                 .least_rows = cut.older        ? l.older_kernel.rows
                                               : cut.least_rows ? cut.least_rows
-                                                               : heights.least,
-                                .rows_step = heights.step,
+                                                               : sm90::least_rows(dtype),
                                 .tile = cut.older ? sm80::kKeys : kKeys,
                                 .workers = cut.workers > 0 ? cut.workers : most,
                                 .item_tiles = cut.item_tiles,
@@ -215,7 +213,7 @@ Launchable prepare(const Data& d, const Cut& cut) {
   };
   const std::size_t at_work = put(&work, sizeof(work));
   const std::size_t at_groups =
-      put(l.list.group_begin.data(), l.list.group_begin.size() * sizeof(std::int32_t));
+      put(l.list.groups.data(), l.list.groups.size() * sizeof(attention::LatentGroup));
   const std::size_t at_items =
       put(l.list.items.data(), l.list.items.size() * sizeof(attention::LatentItem));
   const std::size_t at_merges =
@@ -243,7 +241,7 @@ Launchable prepare(const Data& d, const Cut& cut) {
   p.lse_head_stride = 1;
   std::uint8_t* base = l.lists.get();
   p.work = reinterpret_cast<const attention::LatentWork*>(base + at_work);
-  p.group_begin = reinterpret_cast<const std::int32_t*>(base + at_groups);
+  p.groups = reinterpret_cast<const attention::LatentGroup*>(base + at_groups);
   p.items = reinterpret_cast<const attention::LatentItem*>(base + at_items);
   p.merges = reinterpret_cast<const attention::LatentMerge*>(base + at_merges);
   p.arrivals = reinterpret_cast<std::int32_t*>(base + at_arrivals);
@@ -440,12 +438,12 @@ std::vector<Target> targets() {
 
 /// What the kernels for few rows are made for.
 std::vector<Target> few_targets() {
-  return {{uniform("b128x8k h16", 128, 8192, 16), false, 4150},
-          {uniform("b64x16k h16", 64, 16384, 16), false, 4150},
-          {uniform("b128x8k h16 2 tokens", 128, 8192, 16, 2), false, 4150},
-          {uniform("b128x1k h16", 128, 1024, 16), false, 4150},
+  return {{uniform("b1x4k h16", 1, 4096, 16), false, 10},
           {uniform("b1x64k h16", 1, 65536, 16), false, 30},
-          {uniform("b1x4k h16", 1, 4096, 16), false, 10}};
+          {uniform("b128x1k h16", 128, 1024, 16), false, 4150},
+          {uniform("b128x8k h16", 128, 8192, 16), false, 4150},
+          {uniform("b64x16k h16", 64, 16384, 16), false, 4150},
+          {uniform("b128x8k h16 2 tokens", 128, 8192, 16, 2), false, 4150}};
 }
 
 /// Under sustained load the card lowers its clocks: long kernels start on a card that has rested.

@@ -31,6 +31,16 @@ struct LatentItem {
 };
 static_assert(sizeof(LatentItem) == 48, "three vector loads");
 
+/// Items of a group of thread blocks, in the list; with the first, so that a block knows what to
+/// do after one trip to memory.
+struct LatentGroup {
+  std::int32_t begin = 0;
+  std::int32_t end = 0;
+  std::int32_t reserved[2] = {0, 0};
+  LatentItem first;
+};
+static_assert(sizeof(LatentGroup) == 64, "half a line");
+
 /// A strip to be joined by the second launch: its parts are at places first_place … first_place +
 /// parts - 1.
 struct LatentMerge {

@@ -115,8 +115,7 @@ LatentShape latent_shape(const LatentRules& rules, const BatchView& batch) {
     longest = std::max(longest, batch.qo_len(r));
   // The smallest block that holds any request.
   shape.rows = std::min(rules.least_rows, rules.rows);
-  while (shape.rows < rules.rows && shape.rows < rules.num_heads * longest)
-    shape.rows *= rules.rows_step;
+  while (shape.rows < rules.rows && shape.rows < rules.num_heads * longest) shape.rows *= 2;
   shape.heads_per_block = std::min(rules.num_heads, shape.rows);
   shape.head_blocks = base::ceil_div(rules.num_heads, shape.rows);
   shape.tokens_per_block = static_cast<std::int32_t>(
@@ -146,7 +145,7 @@ void list_latent_work(const BatchView& batch, const LatentRules& rules, const La
   list.meetings = 0;
   list.most_parts = 0;
   const std::int32_t groups = latent_groups(rules, shape);
-  list.group_begin.assign(static_cast<std::size_t>(groups) + 1, 0);
+  list.groups.assign(static_cast<std::size_t>(groups), {});
   Dealer dealer(rules, find_budget(batch, rules, shape, groups));
   for_each_strip(
       batch, rules, shape,
@@ -168,7 +167,7 @@ void list_latent_work(const BatchView& batch, const LatentRules& rules, const La
                   ? batch.kv_indices[static_cast<std::size_t>(item.entry_begin + from)]
                   : 0;
           list.items.push_back(item);
-          ++list.group_begin[static_cast<std::size_t>(group) + 1];
+          ++list.groups[static_cast<std::size_t>(group)].end;
         });
         const std::int32_t parts = list.places - first_place;
         if (parts == 2 && rules.meetings) {
@@ -188,8 +187,12 @@ void list_latent_work(const BatchView& batch, const LatentRules& rules, const La
                                  .parts = parts});
         }
       });
-  for (std::size_t g = 1; g < list.group_begin.size(); ++g)
-    list.group_begin[g] += list.group_begin[g - 1];
+  std::int32_t at = 0;
+  for (attention::LatentGroup& group : list.groups) {
+    group.begin = at;
+    at = group.end += at;
+    if (group.begin < group.end) group.first = list.items[static_cast<std::size_t>(group.begin)];
+  }
 }
 
 LatentLimits latent_limits(const LatentRules& rules, std::int64_t max_qo_tokens) {

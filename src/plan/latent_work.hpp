@@ -26,8 +26,7 @@ struct LatentRules {
   bool causal = true;
   bool meetings = false;         ///< two parts of a strip are joined by the group that is second
   std::int32_t rows = 64;        ///< most of a block
-  std::int32_t least_rows = 64;  ///< of the smallest kernel's …
-  std::int32_t rows_step = 2;    ///< … and how many times as many the next one's have
+  std::int32_t least_rows = 64;  ///< of the smallest kernel; the next has twice as many …
   std::int32_t tile = 64;        ///< keys
   std::int32_t workers = 1;      ///< thread blocks that run at once
   std::int32_t item_tiles = 3;   ///< what an item costs beside its tiles, in tiles
@@ -47,8 +46,8 @@ inline constexpr std::int32_t kMaxLanes = 4;
 
 /// Host side of a plan. Reused from plan to plan.
 struct LatentList {
-  std::vector<attention::LatentItem> items;    ///< group after group
-  std::vector<std::int32_t> group_begin;       ///< [groups + 1]
+  std::vector<attention::LatentItem> items;  ///< group after group
+  std::vector<attention::LatentGroup> groups;
   std::vector<attention::LatentMerge> merges;  ///< cut strips, without those of meetings
   std::int32_t places = 0;                     ///< parts to keep, of `lanes` blocks each
   std::int32_t meetings = 0;                   ///< counters, `lanes` each

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 namespace attune::plan {
 namespace {
 
+using attention::LatentGroup;
 using attention::LatentItem;
 using attention::LatentMerge;
 
@@ -96,9 +98,17 @@ TEST(LatentWork, CoversEveryBlocksKeysOnce) {
       EXPECT_GE(shape.heads_per_block * shape.head_blocks, r.num_heads);
       LatentList list;
       list_latent_work(batch.view, r, shape, list);
-      ASSERT_EQ(static_cast<std::int32_t>(list.group_begin.size()), latent_groups(r, shape) + 1);
-      ASSERT_EQ(list.group_begin.back(), static_cast<std::int32_t>(list.items.size()));
-      ASSERT_TRUE(std::is_sorted(list.group_begin.begin(), list.group_begin.end()));
+      ASSERT_EQ(static_cast<std::int32_t>(list.groups.size()), latent_groups(r, shape));
+      std::int32_t at = 0;
+      for (const LatentGroup& group : list.groups) {
+        ASSERT_EQ(group.begin, at);
+        ASSERT_LE(group.begin, group.end);
+        at = group.end;
+        if (group.begin == group.end) continue;
+        const LatentItem& first = list.items[static_cast<std::size_t>(group.begin)];
+        EXPECT_EQ(std::memcmp(&group.first, &first, sizeof(first)), 0);
+      }
+      ASSERT_EQ(at, static_cast<std::int32_t>(list.items.size()));
 
       std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> covered;  // (token, block)
       for (const LatentItem& item : list.items) {
@@ -188,9 +198,9 @@ TEST(LatentWork, GroupsAreEquallyLong) {
   list_latent_work(batch.view, r, shape, list);
   std::int64_t total = 0;
   std::int64_t longest = 0;
-  for (std::size_t g = 0; g + 1 < list.group_begin.size(); ++g) {
+  for (const LatentGroup& group : list.groups) {
     std::int64_t cost = 0;
-    for (std::int32_t i = list.group_begin[g]; i < list.group_begin[g + 1]; ++i) {
+    for (std::int32_t i = group.begin; i < group.end; ++i) {
       const LatentItem& item = list.items[static_cast<std::size_t>(i)];
       cost += item.tile_end - item.tile_begin + r.item_tiles;
     }
@@ -228,8 +238,6 @@ TEST(LatentWork, TakesTheLeastRowsThatHoldAnyRequest) {
   EXPECT_EQ(rows({3}).rows, 64);
   EXPECT_EQ(rows({9, 1}).rows, 64);
   EXPECT_EQ(rows({9, 1}).tokens_per_block, 4);
-  rules.rows_step = 4;
-  EXPECT_EQ(rows({2}).rows, 64);
   rules.num_heads = 128;
   EXPECT_EQ(rows({1}).rows, 64);
   EXPECT_EQ(rows({1}).heads_per_block, 64);

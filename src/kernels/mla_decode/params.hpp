@@ -34,7 +34,7 @@ struct Params {
   std::int64_t lse_head_stride = 0;
 
   const attention::LatentWork* work = nullptr;
-  const std::int32_t* group_begin = nullptr;  ///< [groups + 1] items of a group of thread blocks
+  const attention::LatentGroup* groups = nullptr;
   const attention::LatentItem* items = nullptr;
   const attention::LatentMerge* merges = nullptr;  ///< [work->num_merges]
   const std::int32_t* kv_indices = nullptr;

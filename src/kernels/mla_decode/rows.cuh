@@ -52,8 +52,15 @@ struct Share {
 
 __device__ __forceinline__ Share share_of(const Params& params) {
   const int group = static_cast<int>(blockIdx.x) / params.lanes;
-  return {static_cast<int>(blockIdx.x) - group * params.lanes, params.group_begin[group],
-          params.group_begin[group + 1]};
+  return {static_cast<int>(blockIdx.x) - group * params.lanes, params.groups[group].begin,
+          params.groups[group].end};
+}
+
+/// Item i of this thread block's group.
+__device__ __forceinline__ const attention::LatentItem& item_of(const Params& params,
+                                                                const Share& share, int i) {
+  return i == share.begin ? params.groups[static_cast<int>(blockIdx.x) / params.lanes].first
+                          : params.items[i];
 }
 
 }  // namespace attune::kernels::mla_decode

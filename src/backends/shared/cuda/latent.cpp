@@ -50,7 +50,7 @@ struct Parts {
   float* partial_maximum = nullptr;
   float* partial_sum = nullptr;
   attention::LatentWork* work = nullptr;
-  std::int32_t* group_begin = nullptr;
+  attention::LatentGroup* groups = nullptr;
   attention::LatentItem* items = nullptr;
   attention::LatentMerge* merges = nullptr;
   std::int32_t* arrivals = nullptr;
@@ -65,7 +65,7 @@ Parts lay_out(plan::WorkspaceCutter& cut, const plan::LatentRules& rules, int di
   parts.partial_maximum = cut.take<float>(rows);
   parts.partial_sum = cut.take<float>(rows);
   parts.work = cut.take<attention::LatentWork>(1);
-  parts.group_begin = cut.take<std::int32_t>(rules.workers + 1);
+  parts.groups = cut.take<attention::LatentGroup>(rules.workers);
   parts.items = cut.take<attention::LatentItem>(limits.items);
   parts.merges = cut.take<attention::LatentMerge>(limits.merges);
   parts.arrivals = cut.take<std::int32_t>(limits.counters);
@@ -147,8 +147,7 @@ Status LatentBackend::fill(LatentPlan& plan, const BatchView& batch, Stream stre
                                    .num_merges = static_cast<std::int32_t>(num_merges),
                                    .most_parts = list.most_parts};
   put(plan.parts.work, &work, sizeof(work));
-  put(plan.parts.group_begin, list.group_begin.data(),
-      list.group_begin.size() * sizeof(std::int32_t));
+  put(plan.parts.groups, list.groups.data(), list.groups.size() * sizeof(attention::LatentGroup));
   put(plan.parts.items, list.items.data(), list.items.size() * sizeof(attention::LatentItem));
   put(plan.parts.merges, list.merges.data(), list.merges.size() * sizeof(attention::LatentMerge));
   put(plan.parts.kv_indices, batch.kv_indices.data(), batch.kv_indices.size_bytes());
@@ -255,7 +254,7 @@ Status LatentBackend::run(const Plan& plan, const LayerCall& call, Stream stream
     p.lse_head_stride = call.lse.stride[1];
   }
   p.work = mine.parts.work;
-  p.group_begin = mine.parts.group_begin;
+  p.groups = mine.parts.groups;
   p.items = mine.parts.items;
   p.merges = mine.parts.merges;
   p.arrivals = mine.parts.arrivals;
@@ -312,11 +311,9 @@ Result<Setup> hopper_setup(const BackendContext& context, const device::cuda::Ca
   const DType dtype = context.spec.q_dtype;
   plan::LatentRules rules =
       rules_of(context.spec, mla::sm90::kRows, mla::sm90::kKeys, card.num_sms, true);
-  const mla::sm90::Heights heights = mla::sm90::heights_of(dtype, packed(context));
-  rules.least_rows = heights.least;
-  rules.rows_step = heights.step;
+  rules.least_rows = mla::sm90::least_rows(dtype);
   std::map<int, mla::sm90::Instance> of_rows;
-  for (int rows = heights.least; rows <= rules.rows; rows *= heights.step) {
+  for (int rows = rules.least_rows; rows <= rules.rows; rows *= 2) {
     const mla::sm90::Instance instance =
         packed(context) ? mla::sm90::packed_instance(rows)
                         : mla::sm90::instance_of(dtype, context.page_size, rows);

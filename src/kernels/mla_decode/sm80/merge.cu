@@ -60,7 +60,13 @@ __device__ __forceinline__ Joined join_parts(Shared& shared, const Params& param
     ptx::cp_async_commit();
   };
   start(begin);
-  for (int part = begin + lane() * step; part < parts; part += 32 * step)
+  // Of the lane's first part both are read at once.
+  const bool has_part = begin + lane() * step < parts;
+  const std::int64_t my_part = first + (begin + lane() * step) * stride;
+  const float my_maximum = has_part ? params.partial_maximum[my_part] : -INFINITY;
+  const float my_sum = has_part ? params.partial_sum[my_part] : 0.0f;
+  joined.maximum = my_maximum;
+  for (int part = begin + (32 + lane()) * step; part < parts; part += 32 * step)
     joined.maximum = fmaxf(joined.maximum, params.partial_maximum[first + part * stride]);
 #pragma unroll
   for (int mask = 16; mask > 0; mask /= 2)
@@ -69,9 +75,11 @@ __device__ __forceinline__ Joined join_parts(Shared& shared, const Params& param
     const int part = from + lane() * step;
     float weight = 0.0f;
     if (lane() < kAtOnce && part < parts) {
-      weight =
-          ptx::exp2_approx(params.partial_maximum[first + part * stride] - finite(joined.maximum));
-      joined.sum += weight * params.partial_sum[first + part * stride];
+      const bool mine = from == begin;
+      const std::int64_t at = first + part * stride;
+      weight = ptx::exp2_approx((mine ? my_maximum : params.partial_maximum[at]) -
+                                finite(joined.maximum));
+      joined.sum += weight * (mine ? my_sum : params.partial_sum[at]);
     }
     ptx::cp_async_wait<0>();
     float4 values[kAtOnce];

@@ -34,8 +34,7 @@ __device__ void produce(Shared<Element, Rows>& shared, const Params& params,
                         const CUtensorMap& q_map, const CUtensorMap& k_map) {
   // The lists are older than the kernel in front.
   const Share share = share_of(params);
-  attention::LatentItem item;
-  if (share.begin < share.end) item = params.items[share.begin];
+  attention::LatentItem item = item_of(params, share, share.begin);
   ptx::dependency_wait();
   Keys keys(params, k_map);
   const bool asks = threadIdx.x == kConsumers;
@@ -117,7 +116,7 @@ __device__ void consume(Shared<Element, Rows>& shared, const Params& params) {
   Output<Rows> o;
 
   for (int i = share.begin; i < share.end; ++i) {
-    const attention::LatentItem item = params.items[i];
+    const attention::LatentItem item = item_of(params, share, i);
     const int block = item.first_block + share.lane;
     if (block >= item.num_blocks) continue;
     const int keys_of_all =

@@ -7,7 +7,7 @@ namespace attune::kernels::mla_decode::sm90::few {
 
 /// For blocks of 16 or 32 rows.
 [[nodiscard]] Instance instance_of(KeySource source, int rows);
-/// Of 16, over the fp8 cache.
-[[nodiscard]] Instance packed_instance();
+/// … over the fp8 cache.
+[[nodiscard]] Instance packed_instance(int rows);
 
 }  // namespace attune::kernels::mla_decode::sm90::few

@@ -4,12 +4,19 @@
 
 namespace attune::kernels::mla_decode::sm90::few {
 
-Instance packed_instance() {
+namespace {
+
+template <int Rows>
+Instance make() {
   return {.dtype = DType::bf16,
           .source = KeySource::packed,
           .threads = PackedRoles::kThreads,
-          .shared_bytes = sizeof(PackedShared),
-          .kernel = ptx::kernel_handle(&mla_decode_few_packed)};
+          .shared_bytes = sizeof(PackedShared<Rows>),
+          .kernel = ptx::kernel_handle(&mla_decode_few_packed<Rows>)};
 }
+
+}  // namespace
+
+Instance packed_instance(int rows) { return rows > 16 ? make<32>() : make<16>(); }
 
 }  // namespace attune::kernels::mla_decode::sm90::few

@@ -1,4 +1,4 @@
-// The Hopper latent kernel for 16 rows over the fp8 cache, 656 bytes a token.
+// The Hopper latent kernel for 16 or 32 rows over the fp8 cache, 656 bytes a token.
 //
 // Pages come as they are, and are widened on their way into the products, whose M side takes its
 // operand from registers: nothing wide is ever in shared memory. Bytes are converted twice, as keys
@@ -21,7 +21,8 @@
 namespace attune::kernels::mla_decode::sm90::few {
 
 /// Brings queries and pages. A lane of the warp asks for all of it.
-__device__ __forceinline__ void produce_packed(PackedShared& shared, const Params& params,
+template <int Rows>
+__device__ __forceinline__ void produce_packed(PackedShared<Rows>& shared, const Params& params,
                                                const CUtensorMap& q_map) {
   const Share share = share_of(params);
   ptx::dependency_wait();
@@ -30,7 +31,7 @@ __device__ __forceinline__ void produce_packed(PackedShared& shared, const Param
   std::uint32_t tiles = 0;
   std::uint32_t item_parity = 1;
   for (int i = share.begin; i < share.end; ++i) {
-    const attention::LatentItem item = params.items[i];
+    const attention::LatentItem item = item_of(params, share, i);
     const int block = item.first_block + share.lane;
     if (block >= item.num_blocks || item.tile_begin >= item.tile_end) continue;
     bool wants_queries = true;
@@ -81,8 +82,8 @@ __device__ __forceinline__ void arrive_of_warp(ptx::Mbarrier& barrier) {
   if (lane() == 0) ptx::mbarrier_arrive(barrier);
 }
 
-__device__ void consume_packed(PackedShared& shared, const Params& params, int group) {
-  constexpr int N = kPackedRows;
+template <int N>
+__device__ void consume_packed(PackedShared<N>& shared, const Params& params, int group) {
   const Share share = share_of(params);
   ptx::dependency_wait();
   const std::uint64_t q = ptx::wgmma_descriptor(shared.q[0]);
@@ -92,7 +93,7 @@ __device__ void consume_packed(PackedShared& shared, const Params& params, int g
   std::uint32_t item_parity = 0;
   Output<N> o;
   for (int i = share.begin; i < share.end; ++i) {
-    const attention::LatentItem item = params.items[i];
+    const attention::LatentItem item = item_of(params, share, i);
     const int block = item.first_block + share.lane;
     if (block >= item.num_blocks) continue;
     const int keys_of_all =
@@ -120,7 +121,7 @@ __device__ void consume_packed(PackedShared& shared, const Params& params, int g
       const int valid = min(kKeys, item.kv_len - tile * kKeys);
       Scores<N> s;
       ptx::mbarrier_wait(shared.k_full[stage], at / kPackedStages % 2);
-      page_scores(s, page, q, q_rope, shared.scales[group], valid);
+      page_scores<N>(s, page, q, q_rope, shared.scales[group], valid);
       if (n + kPackedGroups >= count) arrive_of_warp(shared.q_empty);
       if ((tile + 1) * kKeys > keys_of_all) apply_mask<N>(s, params, item, block, tile);
       RowValues<N> top;
@@ -135,24 +136,18 @@ __device__ void consume_packed(PackedShared& shared, const Params& params, int g
       ptx::fence_proxy_async();
       if (moved) rescale<N>(o, factor);
       meet_group();
-      page_values(o, page, p, shared.scales[group], [&] { arrive_of_warp(shared.k_empty[stage]); });
+      page_values<N>(o, page, p, shared.scales[group],
+                     [&] { arrive_of_warp(shared.k_empty[stage]); });
     }
     tiles += static_cast<std::uint32_t>(count);
     item_parity ^= 1;
     // An item of one tile is the first warpgroup's.
     const bool shared_work = count > 1;
     if (group != 0) {
-      if (!shared_work) continue;
-      ptx::named_barrier_sync(kPartEmptyBarrier, kPackedConsumers);
-      hand_over(shared, o, state);
-      ptx::named_barrier_arrive(kPartFullBarrier, kPackedConsumers);
+      if (shared_work) hand_over(shared, o, state);
       continue;
     }
-    if (shared_work) {
-      ptx::named_barrier_arrive(kPartEmptyBarrier, kPackedConsumers);
-      ptx::named_barrier_sync(kPartFullBarrier, kPackedConsumers);
-      take_over(shared, o, state);
-    }
+    if (shared_work) take_over(shared, o, state);
     ptx::mbarrier_wait(shared.drawn, item_parity ^ 1);
     const std::int32_t arrival = shared.arrival;
     arrive_of_warp(shared.read);
@@ -161,11 +156,12 @@ __device__ void consume_packed(PackedShared& shared, const Params& params, int g
   }
 }
 
+template <int Rows>
 __global__ void __launch_bounds__(PackedRoles::kThreads, 1)
     mla_decode_few_packed(const __grid_constant__ CUtensorMap q_map,
                           const __grid_constant__ CUtensorMap,
                           const __grid_constant__ Params params) {
-  auto& shared = *reinterpret_cast<PackedShared*>(ptx::dynamic_shared<1024>());
+  auto& shared = *reinterpret_cast<PackedShared<Rows>*>(ptx::dynamic_shared<1024>());
   if (threadIdx.x == 0) {
     ptx::mbarrier_init(shared.q_full, 1);
     ptx::mbarrier_init(shared.q_empty, kPackedConsumers / 32);

@@ -14,27 +14,33 @@ namespace attune::kernels::mla_decode::sm90::few {
 
 namespace packed = attention::packed_latent;
 
-inline constexpr int kPackedRows = 16;
 inline constexpr int kPackedGroups = 2;
 inline constexpr int kPackedStages = 4;
 inline constexpr int kPackedConsumers = 128 * kPackedGroups;
-using PackedRoles = Roles<128, 224, 56>;
+using PackedRoles = Roles<128, 240, 24>;
 static_assert(PackedRoles::kThreads == kPackedConsumers + 128);
 inline constexpr int kPageBytes = kKeys * packed::kTokenBytes;
 
+/// What a thread has of an item is so many float4, its state first …
+template <int Rows>
+inline constexpr int kPartVectors = (kLatentPanels + 1) * Rows / 8;
+/// … handed over in rounds of as many as there is room for.
+template <int Rows>
+inline constexpr int kPartAtOnce = Rows <= 16 ? kPartVectors<Rows> : Rows / 8;
+
+template <int Rows>
 struct PackedShared {
-  static constexpr int kRows = kPackedRows;
   /// In panels; bf16 when they arrive, fp16 in the products' order later.
-  alignas(1024) __half q[kLatentPanels][kRows * 64];
-  alignas(1024) __nv_bfloat16 q_rope[kRows * 64];
-  alignas(1024) __half p[kPackedGroups][kRows * 64];
+  alignas(1024) __half q[kLatentPanels][Rows * 64];
+  alignas(1024) __nv_bfloat16 q_rope[Rows * 64];
+  alignas(1024) __half p[kPackedGroups][Rows * 64];
   alignas(128) std::uint8_t k[kPackedStages][kPageBytes];
-  /// What the second warpgroup's threads have of an item, for those of the first.
-  alignas(16) float4 part[(kLatentPanels + 1) * kRows / 8][128];
+  /// From the second warpgroup's threads to those of the first.
+  alignas(16) float4 part[kPartAtOnce<Rows>][128];
 
   __half scales[kPackedGroups][packed::kScales][kKeys];  ///< of the tile's values
-  float maximum[kPackedGroups][4][kRows];
-  float sum[2][4][kRows];
+  float maximum[kPackedGroups][4][Rows];
+  float sum[2][4][Rows];
   std::int32_t arrival;
 
   ptx::Mbarrier q_full;
@@ -44,7 +50,7 @@ struct PackedShared {
   ptx::Mbarrier k_full[kPackedStages];
   ptx::Mbarrier k_empty[kPackedStages];
 };
-static_assert(sizeof(PackedShared) <= 227 * 1024);
+static_assert(sizeof(PackedShared<16>) <= 227 * 1024 && sizeof(PackedShared<32>) <= 227 * 1024);
 
 /// Named barriers beside those of the warpgroups.
 inline constexpr int kQueryBarrier = 4;
@@ -109,46 +115,48 @@ __device__ __forceinline__ void transpose(const uint4 (&from)[4], uint4 (&to)[4]
 /// Queries into the order of the keys' bytes: thread j of a row's four has columns 32 j … 32 j + 31
 /// of each 128, in two runs of 16, and each step takes four of a run: of the step's 16 elements
 /// 2 j, 2 j + 1, 2 j + 8, 2 j + 9. Latents become fp16.
-__device__ __forceinline__ void arrange_queries(PackedShared& shared) {
+template <int Rows>
+__device__ __forceinline__ void arrange_queries(PackedShared<Rows>& shared) {
   const int t = static_cast<int>(threadIdx.x);
-  static_assert(kPackedConsumers == kPackedRows * 16);
-  const int row = t % kPackedRows;
+  constexpr int kRowsAtOnce = kPackedConsumers / 16;
+  static_assert(Rows % kRowsAtOnce == 0);
   // Latents: block of 128 columns, run, and which half of the run.
-  const int block = t / kPackedRows / 4;
-  const int run = t / kPackedRows / 2 % 2;
-  const int half = t / kPackedRows % 2;
-  const auto chunk = [row](void* panel, int at) {
-    return static_cast<uint4*>(panel) + row * 8 + (at ^ (row % 8));
-  };
-  uint4 from[4];
-  uint4 to[4];
+  const int block = t / kRowsAtOnce / 4;
+  const int run = t / kRowsAtOnce / 2 % 2;
+  const int half = t / kRowsAtOnce % 2;
+  const bool has_rope = t < kRowsAtOnce * 2;
+#pragma unroll 1
+  for (int row = t % kRowsAtOnce; row < Rows; row += kRowsAtOnce) {
+    const auto chunk = [row](void* panel, int at) {
+      return static_cast<uint4*>(panel) + row * 8 + (at ^ (row % 8));
+    };
+    uint4 from[4];
+    uint4 to[4];
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    uint4 x = *chunk(shared.q[2 * block + j / 2], 4 * (j % 2) + 2 * run + half);
-    from[j] = make_uint4(ptx::f16_of_bf16(x.x), ptx::f16_of_bf16(x.y), ptx::f16_of_bf16(x.z),
-                         ptx::f16_of_bf16(x.w));
+    for (int j = 0; j < 4; ++j) {
+      const uint4 x = *chunk(shared.q[2 * block + j / 2], 4 * (j % 2) + 2 * run + half);
+      from[j] = make_uint4(ptx::f16_of_bf16(x.x), ptx::f16_of_bf16(x.y), ptx::f16_of_bf16(x.z),
+                           ptx::f16_of_bf16(x.w));
+    }
+    transpose(from, to);
+    // Rope: the thread's columns are 16 j … 16 j + 15, in two runs of 8.
+    uint4 rope[4];
+    if (has_rope) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) from[j] = *chunk(shared.q_rope, 2 * j + half);
+      transpose(from, rope);
+    }
+    ptx::named_barrier_sync(kQueryBarrier, kPackedConsumers);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) *chunk(shared.q[2 * block + run], 4 * half + i) = to[i];
+    if (has_rope)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) *chunk(shared.q_rope, 4 * half + i) = rope[i];
   }
-  transpose(from, to);
-  // Rope: the thread's columns are 16 j … 16 j + 15, in two runs of 8.
-  uint4 rope[4];
-  const bool has_rope = t < kPackedRows * 2;
-  const int rope_run = t / kPackedRows % 2;
-  if (has_rope) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) from[j] = *chunk(shared.q_rope, 2 * j + rope_run);
-    transpose(from, rope);
-  }
-  ptx::named_barrier_sync(kQueryBarrier, kPackedConsumers);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) *chunk(shared.q[2 * block + run], 4 * half + i) = to[i];
-  if (has_rope)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) *chunk(shared.q_rope, 4 * rope_run + i) = rope[i];
   ptx::fence_proxy_async();
   ptx::named_barrier_sync(kQueryBarrier, kPackedConsumers);
 }
 
-inline constexpr std::uint64_t kPackedQueryStep = kPackedRows * 128 >> 4;
 inline constexpr std::uint64_t kPackedColumnStep = 16 * 2 >> 4;
 
 __device__ __forceinline__ std::uint32_t word(const uint4& x, int i) {
@@ -156,136 +164,158 @@ __device__ __forceinline__ std::uint32_t word(const uint4& x, int i) {
 }
 
 /// S^T of a page. Leaves the scales of values behind, for keys that exist.
-__device__ __forceinline__ void page_scores(Scores<kPackedRows>& s, const std::uint8_t* page,
+template <int Rows>
+__device__ __forceinline__ void page_scores(Scores<Rows>& s, const std::uint8_t* page,
                                             std::uint64_t q, std::uint64_t q_rope,
                                             __half (&scales)[packed::kScales][kKeys], int valid) {
-  using Element = __half;
   using ptx::Major;
-  constexpr int N = kPackedRows;
+  constexpr std::uint64_t kQueryStep = Rows * 128 >> 4;
+  // Few rows leave registers for a sum of each scale's columns, and for operands of both runs of a
+  // block, twice; else keys are scaled as they are widened.
+  constexpr bool kApart = Rows <= 16;
+  constexpr int kSums = kApart ? packed::kScales : 1;
+  constexpr int kRuns = kApart ? 2 : 1;
   const int key = 16 * warp() + lane() / 4;
-  const int j = lane() % 4;
   const std::uint8_t* const row[2] = {page + key * packed::kTokenBytes,
                                       page + (key + 8) * packed::kTokenBytes};
-  Scores<N> rope;
-  {
-    uint4 x[2][2];
+  const auto chunk = [&](int h, int at, int run) {
+    return *reinterpret_cast<const uint4*>(row[h] + at + 32 * (lane() % 4) + 16 * run);
+  };
+  Scores<Rows> part[kSums];
+  std::uint32_t a[2][4 * kRuns][4];
 #pragma unroll
-    for (int run = 0; run < 2; ++run)
+  for (int run = 0; run < 2; ++run) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h)
-        x[run][h] = *reinterpret_cast<const uint4*>(row[h] + packed::kRopeAt + 32 * j + 16 * run);
-    std::uint32_t a[4][4];
+    for (int h = 0; h < 2; ++h) {
+      const uint4 x = chunk(h, packed::kRopeAt, run);
 #pragma unroll
-    for (int step = 0; step < 4; ++step)
-#pragma unroll
-      for (int r = 0; r < 4; ++r) a[step][r] = word(x[step / 2][r % 2], step % 2 * 2 + r / 2);
-    ptx::wgmma_pin(rope);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < 4; ++step)
-      ptx::narrow::wgmma_rs<__nv_bfloat16, N, Major::k>(
-          rope, a[step], q_rope + step * kPackedColumnStep, step > 0);
-    ptx::wgmma_commit();
+      for (int i = 0; i < 4; ++i) a[1][2 * run + i / 2][h + i % 2 * 2] = word(x, i);
+    }
   }
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < 4; ++step)
+    ptx::narrow::wgmma_rs<__nv_bfloat16, Rows, Major::k>(
+        s, a[1][step], q_rope + step * kPackedColumnStep, step > 0);
+  ptx::wgmma_commit();
   float4 scale[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h)
     scale[h] = *reinterpret_cast<const float4*>(row[h] + packed::kScalesAt);
-  Scores<N> part[packed::kScales];
-  std::uint32_t a[2][8][4];
+  const auto scale_of = [&](int h, int block) {
+    return block == 0 ? scale[h].x : block == 1 ? scale[h].y : block == 2 ? scale[h].z : scale[h].w;
+  };
 #pragma unroll
-  for (int block = 0; block < packed::kScales; ++block) {
-    uint4 x[2][2];
+  for (int turn = 0; turn < packed::kScales * 2 / kRuns; ++turn) {
+    const int first_run = turn * kRuns;  // of all blocks'
+    const int block = first_run / 2;
+    uint4 x[kRuns][2];
 #pragma unroll
-    for (int run = 0; run < 2; ++run)
+    for (int run = 0; run < kRuns; ++run)
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        x[run][h] = *reinterpret_cast<const uint4*>(row[h] + packed::kScaleBlock * block + 32 * j +
-                                                    16 * run);
-    if (block >= 2) ptx::wgmma_wait<1>();
+        x[run][h] = chunk(h, packed::kScaleBlock * block, (first_run + run) % 2);
+    if (turn >= 1) ptx::wgmma_wait<1>();
 #pragma unroll
-    for (int step = 0; step < 8; ++step)
+    for (int h = 0; h < 2; ++h) {
+      const float factor = scale_of(h, block);
+      const std::uint32_t factors = ptx::pack_pair<__half>(factor, factor);
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
+      for (int step = 0; step < 4 * kRuns; ++step) {
         const std::uint32_t four = word(x[step / 4][h], step % 4);
-        a[block % 2][step][h] = ptx::widen_fp8<__nv_fp8_e4m3, false>(four);
-        a[block % 2][step][2 + h] = ptx::widen_fp8<__nv_fp8_e4m3, true>(four);
+        std::uint32_t(&to)[4] = a[turn % 2][step];
+        if constexpr (kApart) {
+          to[h] = ptx::widen_fp8<__nv_fp8_e4m3, false>(four);
+          to[2 + h] = ptx::widen_fp8<__nv_fp8_e4m3, true>(four);
+        } else {
+          ptx::widen_e4m3(four, factors, to[h], to[2 + h]);
+        }
       }
+    }
     ptx::wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < 8; ++step)
-      ptx::narrow::wgmma_rs<Element, N, Major::k>(
-          part[block], a[block % 2][step],
-          q + (2 * block + step / 4) * kPackedQueryStep + step % 4 * kPackedColumnStep, step > 0);
+    for (int step = 0; step < 4 * kRuns; ++step) {
+      const std::uint64_t queries =
+          q + (first_run + step / 4) * kQueryStep + step % 4 * kPackedColumnStep;
+      if constexpr (kApart)
+        ptx::narrow::wgmma_rs<__half, Rows, Major::k>(part[block], a[turn % 2][step], queries,
+                                                      step > 0);
+      else
+        ptx::narrow::wgmma_rs<__half, Rows, Major::k>(s, a[turn % 2][step], queries, true);
+    }
     ptx::wgmma_commit();
   }
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const float mine = j == 0 ? scale[h].x : j == 1 ? scale[h].y : j == 2 ? scale[h].z : scale[h].w;
-    scales[j][key + 8 * h] = __float2half_rn(key + 8 * h < valid ? mine : 0.0f);
-  }
+  for (int h = 0; h < 2; ++h)
+    scales[lane() % 4][key + 8 * h] =
+        __float2half_rn(key + 8 * h < valid ? scale_of(h, lane() % 4) : 0.0f);
   ptx::wgmma_wait<0>();
-  ptx::wgmma_pin(rope);
+  ptx::wgmma_pin(s);
+  if constexpr (kApart) {
 #pragma unroll
-  for (int block = 0; block < packed::kScales; ++block) ptx::wgmma_pin(part[block]);
+    for (int block = 0; block < kSums; ++block) ptx::wgmma_pin(part[block]);
 #pragma unroll
-  for (int i = 0; i < N / 2; ++i) {
-    const float4 of = scale[i / 2 % 2];
-    s[i] = fmaf(of.x, part[0][i],
-                fmaf(of.y, part[1][i], fmaf(of.z, part[2][i], fmaf(of.w, part[3][i], rope[i]))));
+    for (int i = 0; i < Rows / 2; ++i)
+#pragma unroll
+      for (int block = 0; block < kSums; ++block)
+        s[i] = fmaf(scale_of(i / 2 % 2, block), part[block][i], s[i]);
   }
 }
 
 /// O^T += V^T P^T. `done` is called when the page has been read.
-template <class Done>
-__device__ __forceinline__ void page_values(Output<kPackedRows>& o, const std::uint8_t* page,
+template <int Rows, class Done>
+__device__ __forceinline__ void page_values(Output<Rows>& o, const std::uint8_t* page,
                                             std::uint64_t p,
                                             const __half (&scales)[packed::kScales][kKeys],
                                             Done done) {
   using ptx::Major;
-  const int j = lane() % 4;
+  // Panels whose operands are in registers at once, twice.
+  constexpr int kTurns = Rows <= 16 ? 1 : 2;
+  constexpr int kAtOnce = kLatentPanels / kTurns;
   const std::uint8_t* const column = page + ByThreads::first_column();
-  std::uint32_t a[2][kLatentPanels][4];
+  std::uint32_t a[2][kAtOnce][4];
+  uint4 x[2][2];
+  std::uint32_t scale[2];
   // The thread's keys of a step: 2 j, 2 j + 1, 2 j + 8, 2 j + 9.
-  const auto load = [&](uint4(&x)[2][2], std::uint32_t(&scale)[2], int step) {
+  const auto load = [&](int step) {
 #pragma unroll
     for (int u = 0; u < 2; ++u) {
-      const int key = 16 * step + 2 * j + 8 * u;
+      const int key = 16 * step + 2 * (lane() % 4) + 8 * u;
       scale[u] = *reinterpret_cast<const std::uint32_t*>(&scales[warp()][key]);
 #pragma unroll
       for (int e = 0; e < 2; ++e)
         x[u][e] = *reinterpret_cast<const uint4*>(column + (key + e) * packed::kTokenBytes);
     }
   };
-  uint4 x[2][2];
-  std::uint32_t scale[2];
-  load(x, scale, 0);
+  load(0);
 #pragma unroll
-  for (int step = 0; step < kKeys / 16; ++step) {
-    if (step >= 2) ptx::wgmma_wait<1>();
+  for (int turn = 0; turn < kTurns * kKeys / 16; ++turn) {
+    const int step = turn / kTurns;
+    const int first = turn % kTurns * kAtOnce;
+    if (turn >= 2) ptx::wgmma_wait<1>();
 #pragma unroll
-    for (int four = 0; four < 4; ++four)
+    for (int i = 0; i < kAtOnce; i += 2)
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
-        const std::uint32_t even = word(x[u][0], four);
-        const std::uint32_t odd = word(x[u][1], four);
+        const std::uint32_t even = word(x[u][0], (first + i) / 2);
+        const std::uint32_t odd = word(x[u][1], (first + i) / 2);
 #pragma unroll
         for (int pair = 0; pair < 2; ++pair) {
           // Two columns of two keys each.
           const std::uint32_t bytes = __byte_perm(even, odd, pair == 0 ? 0x5140 : 0x7362);
-          std::uint32_t(&to)[4] = a[step % 2][2 * four + pair];
+          std::uint32_t(&to)[4] = a[turn % 2][i + pair];
           ptx::widen_e4m3(bytes, scale[u], to[2 * u], to[2 * u + 1]);
         }
       }
-    if (step + 1 < kKeys / 16)
-      load(x, scale, step + 1);
-    else
+    if (turn + 1 == kTurns * kKeys / 16)
       done();
+    else if ((turn + 1) % kTurns == 0)
+      load(step + 1);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int panel = 0; panel < kLatentPanels; ++panel)
-      ptx::narrow::wgmma_rs<__half, kPackedRows, Major::k>(o[panel], a[step % 2][panel],
-                                                           p + step * kPackedColumnStep, true);
+    for (int i = 0; i < kAtOnce; ++i)
+      ptx::narrow::wgmma_rs<__half, Rows, Major::k>(o[first + i], a[turn % 2][i],
+                                                    p + step * kPackedColumnStep, true);
     ptx::wgmma_commit();
   }
   ptx::wgmma_wait<0>();
@@ -293,54 +323,63 @@ __device__ __forceinline__ void page_values(Output<kPackedRows>& o, const std::u
   for (int panel = 0; panel < kLatentPanels; ++panel) ptx::wgmma_pin(o[panel]);
 }
 
-/// The second warpgroup's outputs and state to the first, thread by thread.
-__device__ __forceinline__ void hand_over(PackedShared& shared, const Output<kPackedRows>& o,
-                                          const RowState<kPackedRows>& state) {
+/// The second warpgroup's state and outputs to the first, thread by thread.
+template <int Rows>
+__device__ __forceinline__ void hand_over(PackedShared<Rows>& shared, const Output<Rows>& o,
+                                          const RowState<Rows>& state) {
+  constexpr int kOfPanel = Rows / 8;
+  constexpr int kAtOnce = kPartAtOnce<Rows>;
   const int t = static_cast<int>(threadIdx.x % 128);
-  int at = 0;
 #pragma unroll
-  for (int panel = 0; panel < kLatentPanels; ++panel)
-#pragma unroll
-    for (int c = 0; c < kPackedRows / 8; ++c)
-      shared.part[at++][t] = make_float4(o[panel][4 * c], o[panel][4 * c + 1], o[panel][4 * c + 2],
-                                         o[panel][4 * c + 3]);
-#pragma unroll
-  for (int c = 0; c < kPackedRows / 8; ++c)
-    shared.part[at++][t] =
-        make_float4(state.maximum[c][0], state.maximum[c][1], state.sum[c][0], state.sum[c][1]);
+  for (int i = 0; i < kPartVectors<Rows>; ++i) {
+    if (i % kAtOnce == 0) ptx::named_barrier_sync(kPartEmptyBarrier, kPackedConsumers);
+    const int c = i % kOfPanel;
+    float4& to = shared.part[i % kAtOnce][t];
+    if (i < kOfPanel) {
+      to = make_float4(state.maximum[c][0], state.maximum[c][1], state.sum[c][0], state.sum[c][1]);
+    } else {
+      const float* const from = o[i / kOfPanel - 1] + 4 * c;
+      to = make_float4(from[0], from[1], from[2], from[3]);
+    }
+    if ((i + 1) % kAtOnce == 0) ptx::named_barrier_arrive(kPartFullBarrier, kPackedConsumers);
+  }
 }
 
-__device__ __forceinline__ void take_over(const PackedShared& shared, Output<kPackedRows>& o,
-                                          RowState<kPackedRows>& state) {
-  constexpr int kOfPanel = kPackedRows / 8;
+template <int Rows>
+__device__ __forceinline__ void take_over(const PackedShared<Rows>& shared, Output<Rows>& o,
+                                          RowState<Rows>& state) {
+  constexpr int kOfPanel = Rows / 8;
+  constexpr int kAtOnce = kPartAtOnce<Rows>;
   const int t = static_cast<int>(threadIdx.x % 128);
-  RowValues<kPackedRows> own;
-  RowValues<kPackedRows> other;
+  RowValues<Rows> own;
+  RowValues<Rows> other;
 #pragma unroll
-  for (int c = 0; c < kOfPanel; ++c) {
-    const float4 theirs = shared.part[kLatentPanels * kOfPanel + c][t];
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const float their_maximum = e == 0 ? theirs.x : theirs.y;
-      const float maximum = fmaxf(state.maximum[c][e], their_maximum);
-      own[c][e] = ptx::exp2_approx(state.maximum[c][e] - finite(maximum));
-      other[c][e] = ptx::exp2_approx(their_maximum - finite(maximum));
-      state.maximum[c][e] = maximum;
-      state.sum[c][e] = state.sum[c][e] * own[c][e] + (e == 0 ? theirs.z : theirs.w) * other[c][e];
+  for (int i = 0; i < kPartVectors<Rows>; ++i) {
+    if (i % kAtOnce == 0) {
+      ptx::named_barrier_arrive(kPartEmptyBarrier, kPackedConsumers);
+      ptx::named_barrier_sync(kPartFullBarrier, kPackedConsumers);
     }
-  }
+    const int c = i % kOfPanel;
+    const float4 x = shared.part[i % kAtOnce][t];
+    if (i < kOfPanel) {
 #pragma unroll
-  for (int panel = 0; panel < kLatentPanels; ++panel)
-#pragma unroll
-    for (int c = 0; c < kOfPanel; ++c) {
-      const float4 x = shared.part[panel * kOfPanel + c][t];
+      for (int e = 0; e < 2; ++e) {
+        const float theirs = e == 0 ? x.x : x.y;
+        const float maximum = fmaxf(state.maximum[c][e], theirs);
+        own[c][e] = ptx::exp2_approx(state.maximum[c][e] - finite(maximum));
+        other[c][e] = ptx::exp2_approx(theirs - finite(maximum));
+        state.maximum[c][e] = maximum;
+        state.sum[c][e] = state.sum[c][e] * own[c][e] + (e == 0 ? x.z : x.w) * other[c][e];
+      }
+    } else {
       const float values[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
-        float& y = o[panel][4 * c + r];
+        float& y = o[i / kOfPanel - 1][4 * c + r];
         y = y * own[c][r % 2] + values[r] * other[c][r % 2];
       }
     }
+  }
 }
 
 }  // namespace attune::kernels::mla_decode::sm90::few

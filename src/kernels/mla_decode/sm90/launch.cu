@@ -56,7 +56,7 @@ Instance instance_of(DType dtype, int page_size, int rows) {
 }
 
 Instance packed_instance(int rows) {
-  if (rows < kRows) return few::packed_instance();
+  if (rows < kRows) return few::packed_instance(rows);
   return make<__nv_bfloat16, PackedKeys>(DType::bf16, KeySource::packed);
 }
 

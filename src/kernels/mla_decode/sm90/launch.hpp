@@ -30,14 +30,9 @@ struct Instance {
   const void* kernel = nullptr;
 };
 
-/// Rows of blocks that there are kernels for: `least`, and times `step` up to kRows.
-struct Heights {
-  int least = kRows;
-  int step = 2;
-};
-[[nodiscard]] constexpr Heights heights_of(DType dtype, bool packed) {
-  if (packed) return {.least = kFewRows, .step = kRows / kFewRows};
-  return {.least = dtype == DType::bf16 ? kFewRows : kRows};
+/// Rows of the smallest blocks that there is a kernel for; others have twice as many, up to kRows.
+[[nodiscard]] constexpr int least_rows(DType dtype) {
+  return dtype == DType::bf16 ? kFewRows : kRows;
 }
 
 /// Of bf16 or fp16, for pages of this many tokens and blocks of this many rows.

@@ -193,8 +193,7 @@ __device__ void produce(Shared<Element>& shared, const Params& params, const CUt
                         const CUtensorMap& k_map) {
   // The lists are older than the kernel in front.
   const Share share = share_of(params);
-  attention::LatentItem item;
-  if (share.begin < share.end) item = params.items[share.begin];
+  attention::LatentItem item = item_of(params, share, share.begin);
   ptx::dependency_wait();
   Keys keys(params, k_map);
   Errands<Element> errands(shared, params, q_map);
