@@ -263,7 +263,7 @@ struct Run {
   int blocks = 0;
   sm90::Operands operands;
   sm90::Params params;
-  std::vector<attune::plan::PrefillTile> tiles;
+  attune::plan::PrefillSchedule schedule;
   Device<attune::plan::PrefillTile>* items = nullptr;
   attune::kernels::tensor_map::Encoder encoder;
 
@@ -297,8 +297,8 @@ struct Run {
     batch.kv_indptr = p.kv_indptr;
     batch.kv_indices = p.indices;
     batch.kv_last_page_len = p.last_page_len;
-    attune::plan::schedule_prefill(rules, batch, tiles);
-    items = new Device<attune::plan::PrefillTile>(tiles);
+    attune::plan::schedule_prefill(rules, batch, schedule);
+    items = new Device<attune::plan::PrefillTile>(schedule.tiles);
 
     operands = {.q = p.q.get(),
                 .q_tokens = p.qo_indptr.back(),
@@ -315,7 +315,10 @@ struct Run {
     params.lse_token_stride = s.qo_heads;
     params.lse_head_stride = 1;
     params.items = reinterpret_cast<const sm90::WorkItem*>(items->get());
-    const sm90::WorkList list{.num_items = static_cast<std::uint32_t>(tiles.size())};
+    const sm90::WorkList list{
+        .num_items = static_cast<std::uint32_t>(schedule.num_items()),
+        .num_listed = static_cast<std::uint32_t>(schedule.tiles.size()),
+        .heads_together = static_cast<std::uint32_t>(schedule.heads_together)};
     check(cudaMemcpy(p.list.get(), &list, sizeof(list), cudaMemcpyHostToDevice), "list");
     params.list = p.list.get();
     params.kv_indices = s.page == 0 ? nullptr : p.device_indices.get();
@@ -512,6 +515,13 @@ std::vector<Shape> awkward(const Instance& c) {
        .soft_cap = 30,
        .sinks = true,
        .amplitude = 2});
+  // More items than a card has multiprocessors: every ring goes round.
+  add({.name = "paged, many items",
+       .qo_len = {300, 5, 500, 64, 1},
+       .kv_len = {300, 700, 901, 64, 90},
+       .qo_heads = 32,
+       .kv_heads = 8,
+       .page = page});
   if (c.gather)
     add({.name = "page 1",
          .qo_len = {150, 3},

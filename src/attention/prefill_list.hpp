@@ -40,7 +40,7 @@ static_assert(sizeof(TokenRule) == 16, "one vector load");
 /// In front of the items.
 struct PrefillWork {
   std::int32_t num_items = 0;
-  std::int32_t reserved[3] = {0, 0, 0};
+  std::int32_t reserved[7] = {0, 0, 0, 0, 0, 0, 0};
 };
 
 }  // namespace attune::attention

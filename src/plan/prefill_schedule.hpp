@@ -3,7 +3,8 @@
 // A persistent kernel takes tiles from the front of the list. Longest first, so that the last tiles
 // to be handed out are short and all multiprocessors end together. Within that order heads come in
 // groups whose keys and values fit the second-level cache, so that tiles that run at the same time
-// read the same keys.
+// read the same keys. All heads have the same tiles: the list holds one head's, and the kernel
+// finds the head from an item's number.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +14,13 @@
 
 namespace attune::plan {
 
-/// One tile of query rows of one head, for one cluster of thread blocks. Positions and lengths are
-/// relative to the request's first key.
+/// One tile of query rows of one head. Positions and lengths are relative to the request's first
+/// key.
 struct PrefillTile {
   std::int32_t q_token = 0;     ///< first row of q and o
   std::int32_t q_tokens = 0;    ///< tokens from there to the request's end
   std::int32_t q_position = 0;  ///< negative where qo_len > kv_len
-  std::int32_t head = 0;        ///< first query head
+  std::int32_t head = 0;        ///< first query head, in lists that name heads
   std::int32_t kv_start = 0;    ///< kv_indptr of the request
   std::int32_t kv_len = 0;
   std::int32_t tile_begin = 0;  ///< key tiles [tile_begin, tile_end), at least one
@@ -28,7 +29,7 @@ struct PrefillTile {
 };
 
 struct PrefillRules {
-  std::int32_t tile_tokens = 128;  ///< query tokens a tile (of the whole cluster)
+  std::int32_t tile_tokens = 128;  ///< query tokens a tile
   std::int32_t tile_heads = 1;     ///< query heads a tile; divides the heads of a KV head
   std::int32_t key_tile = 128;
   std::int32_t num_qo_heads = 1;
@@ -40,20 +41,34 @@ struct PrefillRules {
   std::int64_t cache_bytes = 1 << 25;  ///< K and V of the heads worked on together stay below this
 };
 
-/// How many tiles a batch of at most `tokens` query tokens in at most `batch` requests can have.
+/// How many tiles one head of a batch of at most `tokens` query tokens in at most `batch` requests
+/// can have.
 [[nodiscard]] std::int64_t max_prefill_tiles(const PrefillRules& rules, std::int64_t batch,
                                              std::int64_t tokens);
 
-/// What a batch costs a kernel, over all heads.
+/// What one head of a batch costs a kernel.
 struct PrefillCount {
   std::int64_t tiles = 0;      ///< of query rows
   std::int64_t key_tiles = 0;  ///< of all of them together
   std::int64_t longest = 0;    ///< key tiles of the longest
 };
+/// In a time that does not grow with the requests' lengths.
 [[nodiscard]] PrefillCount count_prefill(const PrefillRules& rules, const BatchView& batch);
 
-/// The list, in the order in which tiles are to be started. Reuses `tiles`' memory.
-void schedule_prefill(const PrefillRules& rules, const BatchView& batch,
-                      std::vector<PrefillTile>& tiles);
+/// The list. Items are started in this order: for each group of heads, for each tile, each head of
+/// the group.
+struct PrefillSchedule {
+  std::vector<PrefillTile> tiles;    ///< of one head, longest first
+  std::int32_t heads = 1;            ///< tiles of heads side by side
+  std::int32_t heads_together = 1;   ///< of them a group; the last group may have fewer
+  std::vector<std::int32_t> starts;  ///< scratch: where tiles of a length begin
+
+  [[nodiscard]] std::int64_t num_items() const {
+    return static_cast<std::int64_t>(tiles.size()) * heads;
+  }
+};
+
+/// Reuses the schedule's memory.
+void schedule_prefill(const PrefillRules& rules, const BatchView& batch, PrefillSchedule& schedule);
 
 }  // namespace attune::plan

@@ -44,7 +44,7 @@ struct HopperPlan final : Plan {
   std::int64_t max_items = 0;
   std::int64_t max_entries = 0;
   hopper::Choice choice;
-  std::vector<plan::PrefillTile> tiles;
+  plan::PrefillSchedule schedule;
   std::vector<std::byte> image;  ///< what the device's parts are a copy of
 };
 
@@ -81,8 +81,9 @@ WorkspaceSize HopperPrefill::workspace_size(const BatchBounds& bounds) const {
 }
 
 Status HopperPrefill::fill(HopperPlan& plan, const BatchView& batch, Stream stream) const {
-  tiler_.schedule(plan.choice, batch, plan.tiles);
-  const auto num_items = static_cast<std::int64_t>(plan.tiles.size());
+  const sm90::WorkList list = tiler_.schedule(plan.choice, batch, plan.schedule);
+  const std::vector<plan::PrefillTile>& tiles = plan.schedule.tiles;
+  const auto num_items = static_cast<std::int64_t>(tiles.size());
   const auto num_entries = static_cast<std::int64_t>(batch.kv_indices.size());
   if (num_items > plan.max_items || num_entries > plan.max_entries) {
     return invalid_argument(base::join("the plan's workspace holds ", plan.max_items, " tiles and ",
@@ -93,11 +94,10 @@ Status HopperPrefill::fill(HopperPlan& plan, const BatchView& batch, Stream stre
   const auto offset = [&](const void* part) {
     return static_cast<std::size_t>(static_cast<const std::byte*>(part) - begin);
   };
-  plan.image.assign(offset(plan.parts.kv_indices + num_entries), std::byte{});
-  const sm90::WorkList list{.num_items = static_cast<std::uint32_t>(num_items)};
+  plan.image.resize(offset(plan.parts.kv_indices + num_entries));
   std::memcpy(plan.image.data(), &list, sizeof(list));
-  std::memcpy(plan.image.data() + offset(plan.parts.items), plan.tiles.data(),
-              plan.tiles.size() * sizeof(plan::PrefillTile));
+  std::memcpy(plan.image.data() + offset(plan.parts.items), tiles.data(),
+              tiles.size() * sizeof(plan::PrefillTile));
   if (num_entries > 0)
     std::memcpy(plan.image.data() + offset(plan.parts.kv_indices), batch.kv_indices.data(),
                 batch.kv_indices.size_bytes());

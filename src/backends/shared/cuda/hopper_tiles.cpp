@@ -93,30 +93,43 @@ plan::PrefillRules Tiler::rules(const sm90::Instance& kernel, int pack_shift) co
 std::int64_t Tiler::max_tiles(std::int64_t batch, std::int64_t tokens) const {
   std::int64_t most = 0;
   for (const Ready& ready : ready_)
-    most = std::max(most, plan::max_prefill_tiles(rules(ready.kernel, 0), batch, tokens));
+    for (int shift = 0; can_pack(shift); ++shift)
+      most = std::max(most, plan::max_prefill_tiles(rules(ready.kernel, shift), batch, tokens));
   return most;
 }
 
 /// How long the batch takes, if all multiprocessors end together or the longest tile ends last.
-std::int64_t Tiler::cycles(const Ready& ready, int pack_shift, const BatchView& batch) const {
-  const plan::PrefillCount count = plan::count_prefill(rules(ready.kernel, pack_shift), batch);
+std::int64_t Tiler::cycles(const Ready& ready, int pack_shift,
+                           const plan::PrefillCount& one_head) const {
   const sm90::Cost& cost = ready.kernel.cost;
-  return std::max((count.tiles * cost.tile + count.key_tiles * cost.key_tile) / ready.blocks,
-                  cost.tile + count.longest * cost.key_tile);
+  const std::int64_t heads = spec_.num_qo_heads >> pack_shift;
+  return std::max(
+      (one_head.tiles * cost.tile + one_head.key_tiles * cost.key_tile) * heads / ready.blocks,
+      cost.tile + one_head.longest * cost.key_tile);
+}
+
+bool Tiler::can_pack(int shift) const {
+  constexpr int kWarpgroupRows = 64;
+  return spec_.gqa_group_size() % (1 << shift) == 0 && 1 << shift <= kWarpgroupRows;
 }
 
 /// The more heads a tile holds, the fewer tokens it spans, so that less of it lies behind the
 /// causal edge or the request's end. A batch must not change a token's result where it was promised
 /// so: then always the first kernel, no packing.
 Choice Tiler::choose(const BatchView& batch) const {
-  constexpr int kWarpgroupRows = 64;
-  const int group = spec_.gqa_group_size();
+  std::int64_t longest_query = 0;
+  for (std::int64_t i = 0; i < batch.batch_size(); ++i)
+    longest_query = std::max(longest_query, batch.qo_len(i));
   Choice best;
   for (const Ready& ready : ready_) {
     if (!takes(ready, batch.source)) continue;
     if (batch_invariant_) return {ready.kernel, ready.blocks, 0, 0};
-    for (int shift = 0; group % (1 << shift) == 0 && 1 << shift <= kWarpgroupRows; ++shift) {
-      const std::int64_t needed = cycles(ready, shift, batch);
+    plan::PrefillCount one_head;
+    for (int shift = 0; can_pack(shift); ++shift) {
+      const plan::PrefillRules now = rules(ready.kernel, shift);
+      // As long as every request is one tile, fewer tokens a tile change nothing.
+      if (shift == 0 || longest_query > now.tile_tokens) one_head = plan::count_prefill(now, batch);
+      const std::int64_t needed = cycles(ready, shift, one_head);
       if (best.kernel.kernel != nullptr && needed >= best.cycles) continue;
       best = {ready.kernel, ready.blocks, shift, needed};
     }
@@ -124,9 +137,12 @@ Choice Tiler::choose(const BatchView& batch) const {
   return best;
 }
 
-void Tiler::schedule(const Choice& choice, const BatchView& batch,
-                     std::vector<plan::PrefillTile>& tiles) const {
-  plan::schedule_prefill(rules(choice.kernel, choice.pack_shift), batch, tiles);
+sm90::WorkList Tiler::schedule(const Choice& choice, const BatchView& batch,
+                               plan::PrefillSchedule& schedule) const {
+  plan::schedule_prefill(rules(choice.kernel, choice.pack_shift), batch, schedule);
+  return {.num_items = static_cast<std::uint32_t>(schedule.num_items()),
+          .num_listed = static_cast<std::uint32_t>(schedule.tiles.size()),
+          .heads_together = static_cast<std::uint32_t>(schedule.heads_together)};
 }
 
 Status Tiler::launch(const Choice& choice, const attention::BatchFacts& facts, const Lists& lists,

@@ -40,14 +40,15 @@ class Tiler {
   [[nodiscard]] bool serves_dims() const { return !ready_.empty(); }
   [[nodiscard]] bool serves(KvSource source) const;
 
-  /// Of any batch within bounds, whatever kernel and packing it will take.
+  /// Listed of any batch within bounds, whatever kernel and packing it will take.
   [[nodiscard]] std::int64_t max_tiles(std::int64_t batch, std::int64_t tokens) const;
 
   /// The fastest for this batch. A source that is not served has none: the answer's kernel is null.
   [[nodiscard]] Choice choose(const BatchView& batch) const;
 
-  void schedule(const Choice& choice, const BatchView& batch,
-                std::vector<plan::PrefillTile>& tiles) const;
+  /// Fills the schedule; the answer is what the device's list begins with.
+  kernels::ragged_prefill::sm90::WorkList schedule(const Choice& choice, const BatchView& batch,
+                                                   plan::PrefillSchedule& schedule) const;
 
   /// Where a run finds its plan on the device.
   struct Lists {
@@ -65,10 +66,11 @@ class Tiler {
   };
   Tiler() = default;
   [[nodiscard]] bool takes(const Ready& ready, KvSource source) const;
+  [[nodiscard]] bool can_pack(int shift) const;
   [[nodiscard]] plan::PrefillRules rules(const kernels::ragged_prefill::sm90::Instance& kernel,
                                          int pack_shift) const;
   [[nodiscard]] std::int64_t cycles(const Ready& ready, int pack_shift,
-                                    const BatchView& batch) const;
+                                    const plan::PrefillCount& one_head) const;
 
   AttentionSpec spec_;
   std::int32_t page_size_ = 1;

@@ -97,7 +97,7 @@ FeatureSet declared_by(const BackendDescriptor& descriptor) {
 bool general_levels(const PagedPlan& plan) { return plan.cascades && !plan.tiled; }
 
 bool prefills(const PagedPlan& plan) {
-  return general_levels(plan) || plan.prefill.work.num_items > 0 || !plan.tiles.empty();
+  return general_levels(plan) || plan.prefill.work.num_items > 0 || !plan.schedule.tiles.empty();
 }
 
 class PagedBackend final : public Backend {

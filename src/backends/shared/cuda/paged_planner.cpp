@@ -328,16 +328,18 @@ Status make_lists(const Setup& setup, const BatchView& batch, bool fresh, PagedP
   }
   plan.prefill.items.clear();
   plan.prefill.work = {};
-  plan.tiles.clear();
+  plan.schedule.tiles.clear();
+  sm90::WorkList tile_list;
   if (fresh && n.max_items > 0)
     plan.prefill_choice = setup.prefill_kernels.choose(batch, plan.cascades);
   if (plan.prefill_choice.tiled)
-    setup.prefill_kernels.tiler()->schedule(plan.prefill_choice.tiles, batch, plan.tiles);
+    tile_list =
+        setup.prefill_kernels.tiler()->schedule(plan.prefill_choice.tiles, batch, plan.schedule);
   else if (n.max_items > 0)
     plan::list_prefill_work(batch, setup.rule, prefill_shape(setup, n), cascade, plan.prefill);
   if (plan.cascades) list_cascade(setup, batch, cascade, plan);
   if (static_cast<std::int64_t>(plan.prefill.items.size()) > n.max_items ||
-      static_cast<std::int64_t>(plan.tiles.size()) > n.max_tiles ||
+      static_cast<std::int64_t>(plan.schedule.tiles.size()) > n.max_tiles ||
       plan.decode.work.num_chunks > n.max_chunks)
     return invalid_argument(
         "the plan has too few work items for this batch: plan for a larger one");
@@ -348,7 +350,7 @@ Status make_lists(const Setup& setup, const BatchView& batch, bool fresh, PagedP
     return static_cast<std::size_t>(static_cast<const std::byte*>(part) - base);
   };
   plan.image.resize(offset(plan.parts.kv_indices) + batch.kv_indices.size_bytes());
-  const bool prefills = !plan.prefill.items.empty() || !plan.tiles.empty();
+  const bool prefills = !plan.prefill.items.empty() || !plan.schedule.tiles.empty();
   plan.image_begin = plan.cascades ? 0
                      : prefills    ? offset(plan.parts.prefill_work)
                                    : offset(plan.parts.decode_work);
@@ -362,14 +364,15 @@ Status make_lists(const Setup& setup, const BatchView& batch, bool fresh, PagedP
     put(plan.parts.states, plan.states.rows, plan.states.rows.size());
   }
   if (plan.tiled) {
-    const sm90::WorkList list{.num_items = static_cast<std::uint32_t>(plan.level_tiles.size())};
+    // These name their heads.
+    const auto items = static_cast<std::uint32_t>(plan.level_tiles.size());
+    const sm90::WorkList list{.num_items = items, .num_listed = items};
     put(plan.parts.level_work, std::span(&list, 1), 1);
     put(plan.parts.level_items, plan.level_tiles, plan.level_tiles.size());
   }
   if (plan.prefill_choice.tiled) {
-    const sm90::WorkList list{.num_items = static_cast<std::uint32_t>(plan.tiles.size())};
-    put(plan.parts.tile_work, std::span(&list, 1), 1);
-    put(plan.parts.tiles, plan.tiles, plan.tiles.size());
+    put(plan.parts.tile_work, std::span(&tile_list, 1), 1);
+    put(plan.parts.tiles, plan.schedule.tiles, plan.schedule.tiles.size());
   } else {
     put(plan.parts.prefill_work, std::span(&plan.prefill.work, 1), 1);
     put(plan.parts.items, plan.prefill.items, plan.prefill.items.size());

@@ -110,7 +110,7 @@ class PagedPlan final : public Plan {
   Parts parts;
   plan::DecodeList decode;
   plan::PrefillList prefill;
-  std::vector<plan::PrefillTile> tiles;  ///< instead, where prefill_choice is tiled
+  plan::PrefillSchedule schedule;  ///< instead, where prefill_choice is tiled
   plan::StateList states;
   std::vector<plan::PrefillTile> level_tiles;
   // Settled by plan(), because a captured run launches what it launches.

@@ -55,7 +55,8 @@ std::int64_t PrefillKernels::plain_cycles(const BatchView& batch) const {
   const std::int64_t blocks = base::ceil_div(tokens * group, plain_->rows);
   const std::int64_t flop =
       std::int64_t{2} * plain_->rows * plain_->key_tile * (spec_.head_dim_qk + spec_.head_dim_vo);
-  return kPlainBeginning + count.key_tiles * blocks * flop / kPlainFlop / num_sms_;
+  const std::int64_t key_tiles = count.key_tiles * spec_.num_kv_heads;
+  return kPlainBeginning + key_tiles * blocks * flop / kPlainFlop / num_sms_;
 }
 
 PrefillChoice PrefillKernels::choose(const BatchView& batch, bool writes_states) const {

@@ -25,8 +25,8 @@ struct Softmax {
 };
 
 /// How keys and values reach shared memory: boxes of the copy engine (ragged rows, or pages of a
-/// multiple of 8 tokens), or 16-byte gathers (any page). Widened: fp8, by either of the two, with a
-/// step from e4m3 to fp16 on the way.
+/// multiple of 8 tokens), or 16-byte gathers (any page). Widened: fp8 of any page through
+/// registers, where e4m3 becomes fp16.
 enum class KvLoad { boxes, gather, widened };
 
 /// How a finished tile leaves: through the copy engine from the tile's own query rows or from
@@ -80,8 +80,14 @@ struct Config {
   // thread. Asking for more than the pool holds hangs.
   static constexpr int kCap = 65536 / kThreads / 8 * 8;
   static constexpr bool kWide = T::kKeys > 128 || HeadDimVo > 128;
-  static constexpr int kConsumerRegisters = T::kWarpgroups == 3 ? 160 : kWide ? 240 : 232;
-  static constexpr int kProducerRegisters = T::kWarpgroups == 3 ? 32 : kWide ? 24 : 40;
+  static constexpr int kConsumerRegisters = kWidened              ? 144
+                                            : T::kWarpgroups == 3 ? 160
+                                            : kWide               ? 240
+                                                                  : 232;
+  static constexpr int kProducerRegisters = kWidened              ? 80
+                                            : T::kWarpgroups == 3 ? 32
+                                            : kWide               ? 24
+                                                                  : 40;
   static_assert(T::kWarpgroups * kConsumerRegisters + kProducerRegisters <=
                 (T::kWarpgroups + 1) * kCap);
   static_assert(HeadDimQk % 64 == 0 && HeadDimVo % 64 == 0 && T::kKeys % 16 == 0);
@@ -92,6 +98,10 @@ struct Config {
 
 /// Items on their way from the warp that takes them to those that load and compute.
 inline constexpr int kItemStages = 4;
+/// With how many key tiles of an item left to ask for the next item is taken: early enough for the
+/// answer to come before the ring has run dry.
+inline constexpr int kTilesLeft = 4;
+inline constexpr int kItemWords = sizeof(WorkItem) / 4;  ///< written by a lane each
 
 /// Everything in shared memory. Tiles are panels of 64 columns (128 bytes), rows one after another,
 /// as the copy engine's 128-byte swizzle leaves them.
@@ -112,6 +122,7 @@ struct Shared {
   ptx::Mbarrier v_empty[C::kValueStages];
 
   ptx::Mbarrier item_full[kItemStages];
+  ptx::Mbarrier item_wanted;
 
   WorkItem item[kItemStages];  ///< tile_end 0 = no more work
 };
@@ -122,16 +133,22 @@ struct SharedWithOutput : Shared<C> {
   alignas(1024) typename C::Element o[C::kQueryTile * C::kHeadDimVo];
 };
 
-/// Stored fp8 tiles ahead of the widened ones.
+/// Warps that widen an operand, and how many tiles ahead of the widened ones they keep theirs.
+inline constexpr int kWideningWarps = 2;
 inline constexpr int kStoredStages = 2;
 
-/// With room for tiles as they are stored, rows one after another.
+/// A warp's share of an operand's tiles as they are stored, rows one after another.
+template <class C, int HeadDim>
+struct StoredRows {
+  alignas(128) std::uint8_t rows[kStoredStages][C::kKeyTile / kWideningWarps * HeadDim];
+  alignas(8) ptx::Mbarrier full[kStoredStages];
+};
+
+/// With room for tiles as they are stored.
 template <class C>
 struct SharedWithStored : Shared<C> {
-  alignas(128) std::uint8_t stored_k[kStoredStages][C::kKeyTile * C::kHeadDimQk];
-  alignas(128) std::uint8_t stored_v[kStoredStages][C::kKeyTile * C::kHeadDimVo];
-  ptx::Mbarrier stored_k_full[kStoredStages];
-  ptx::Mbarrier stored_v_full[kStoredStages];
+  StoredRows<C, C::kHeadDimQk> stored_k[kWideningWarps];
+  StoredRows<C, C::kHeadDimVo> stored_v[kWideningWarps];
 };
 
 template <class C>

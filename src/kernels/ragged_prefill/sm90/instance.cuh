@@ -24,6 +24,7 @@ Instance instance_of(std::string_view name, Strategy strategy, Cost cost = estim
           .head_dim_vo = C::kHeadDimVo,
           .boxes = !C::kGather,
           .gather = C::kGather || C::kWidened,
+          .loaded_keys = C::kGather ? 0 : C::kKeyTile / (C::kWidened ? kWideningWarps : 1),
           .states = C::kOutput == Output::states,
           .query_tile = C::kQueryTile,
           .key_tile = C::kKeyTile,

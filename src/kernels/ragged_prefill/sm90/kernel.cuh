@@ -13,136 +13,56 @@
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/ragged_prefill/sm90/collective.cuh"
+#include "kernels/ragged_prefill/sm90/hand_out.cuh"
 #include "kernels/ragged_prefill/sm90/loader.cuh"
 #include "kernels/ragged_prefill/sm90/widening_loader.cuh"
 
 namespace attune::kernels::ragged_prefill::sm90 {
 
-/// Which work items a block takes: from a shared counter, so that a block that is done early takes
-/// more.
-class ItemSource {
- public:
-  __device__ explicit ItemSource(WorkList& list) : list_(list), count_(list.num_items) {}
-
-  [[nodiscard]] __device__ std::uint32_t count() const { return count_; }
-
-  /// Asks for the next item's number; claim and take alternate. All lanes.
-  __device__ void claim() {
-    if (threadIdx.x % 32 == 0) claimed_ = gridDim.x + atomicAdd(&list_.next, 1u);
-  }
-
-  /// The number asked for; count() and beyond when there is no more.
-  __device__ std::uint32_t take() {
-    const bool first = first_;
-    first_ = false;
-    return first ? blockIdx.x : __shfl_sync(0xffffffffu, claimed_, 0);
-  }
-
-  /// Once, after the end of the list was taken: the last block leaves the counters at 0.
-  __device__ void finish() {
-    if (threadIdx.x % 32 != 0) return;
-    if (atomicAdd(&list_.finished, 1u) == gridDim.x - 1) {
-      list_.next = 0;
-      list_.finished = 0;
-    }
-  }
-
- private:
-  WorkList& list_;
-  std::uint32_t count_;
-  std::uint32_t claimed_ = 0;
-  bool first_ = true;
-};
-
-/// Where the next item and its queries go; one warp.
+/// Warps of the loading warpgroup: one an operand where the copy engine or asynchronous copies do
+/// the work, two where bytes pass through registers.
 template <class C>
-class QueryLoader {
- public:
-  __device__ QueryLoader(SharedOf<C>& shared, const CUtensorMap& map)
-      : shared_(shared), map_(map) {}
-
-  /// An item without tiles ends everybody's work. Its place is free: 4 items back, all have read it
-  /// before the queries of the item 2 back were given up.
-  __device__ void publish(const WorkItem& item) {
-    if (threadIdx.x % 32 == 0) {
-      shared_.item[at_.stage] = item;
-      ptx::mbarrier_arrive(shared_.item_full[at_.stage]);
-    }
-    __syncwarp();
-    at_.advance();
-  }
-
-  __device__ void load(const WorkItem& item) {
-    ptx::mbarrier_wait(shared_.q_empty[ring_.stage], ring_.parity);
-    if (threadIdx.x % 32 == 0) {
-      ptx::Mbarrier& full = shared_.q_full[ring_.stage];
-      if (item.tile_end == 0) {
-        ptx::mbarrier_arrive(full);
-      } else {
-        ptx::mbarrier_arrive_expect(full, sizeof(shared_.q[0]));
-#pragma unroll
-        for (int panel = 0; panel < C::kHeadDimQk / 64; ++panel)
-          ptx::tma_load(shared_.q[ring_.stage] + panel * C::kQueryTile * 64, map_, full,
-                        ptx::CacheHint::evict_first, panel * 64, item.head, item.q_token);
-      }
-    }
-    __syncwarp();
-    ring_.advance();
-  }
-
- private:
-  SharedOf<C>& shared_;
-  const CUtensorMap& map_;
-  Ring<kItemStages> at_;
-  Ring<C::kQueryStages> ring_{0, 1};
-};
-
-/// The warp that takes work: hands items to the loaders of keys and values, then brings the
-/// queries, as far ahead as there is room.
-template <class C>
-__device__ void hand_out(SharedOf<C>& shared, const Params& params, const CUtensorMap& q_map) {
-  ItemSource source(*params.list);
-  QueryLoader<C> queries(shared, q_map);
-  WorkItem item;
-  do {
-    const std::uint32_t number = source.take();
-    item = WorkItem{};
-    if (number < source.count()) {
-      item = params.items[number];
-      source.claim();
-    }
-    queries.publish(item);
-    queries.load(item);
-  } while (item.tile_end != 0);
-  source.finish();
-}
-
-template <class C>
-__device__ void load_keys(SharedOf<C>& shared, const Params& params, const CUtensorMap& map) {
+__device__ void load_tiles(SharedOf<C>& shared, const Params& params, const CUtensorMap& q_map,
+                           const CUtensorMap& k_map, const CUtensorMap& v_map, int warp) {
   const Cache keys{params.k, params.k_page_stride, params.k_token_stride, params.k_head_stride};
-  if constexpr (C::kWidened)
-    WideningLoader<C, C::kHeadDimQk, C::kKeyStages>(shared.k, shared.k_full, shared.k_empty,
-                                                    shared.stored_k, shared.stored_k_full, map,
-                                                    keys, params)
-        .load_all(shared);
-  else
-    TileLoader<C, C::kHeadDimQk, C::kKeyStages>(shared.k, shared.k_full, shared.k_empty, map, keys,
-                                                params)
-        .load_all(shared);
-}
-
-template <class C>
-__device__ void load_values(SharedOf<C>& shared, const Params& params, const CUtensorMap& map) {
   const Cache values{params.v, params.v_page_stride, params.v_token_stride, params.v_head_stride};
-  if constexpr (C::kWidened)
-    WideningLoader<C, C::kHeadDimVo, C::kValueStages>(shared.v, shared.v_full, shared.v_empty,
-                                                      shared.stored_v, shared.stored_v_full, map,
-                                                      values, params)
-        .load_all(shared);
-  else
-    TileLoader<C, C::kHeadDimVo, C::kValueStages>(shared.v, shared.v_full, shared.v_empty, map,
-                                                  values, params)
-        .load_all(shared);
+  if constexpr (C::kWidened) {
+    const auto widen_keys = [&](int share) {
+      NoDuty none;
+      WideningLoader<C, C::kHeadDimQk, C::kKeyStages, NoDuty>(shared.k, shared.k_full,
+                                                              shared.k_empty, shared.stored_k,
+                                                              k_map, keys, params, share, none)
+          .load_all(shared, share == 0);
+    };
+    const auto widen_values = [&](int share, auto& duty) {
+      WideningLoader<C, C::kHeadDimVo, C::kValueStages, std::remove_reference_t<decltype(duty)>>(
+          shared.v, shared.v_full, shared.v_empty, shared.stored_v, v_map, values, params, share,
+          duty)
+          .load_all(shared, false);
+    };
+    static_assert(kWideningWarps == 2);
+    if (warp < 2) {
+      widen_keys(warp);
+    } else if (warp == 2) {
+      NoDuty none;
+      widen_values(0, none);
+    } else {
+      HandOut<C> work(shared, params, q_map);
+      widen_values(1, work);
+      work.run();
+    }
+  } else {
+    if (warp == 0)
+      TileLoader<C, C::kHeadDimQk, C::kKeyStages>(shared.k, shared.k_full, shared.k_empty, k_map,
+                                                  keys, params)
+          .load_all(shared, true);
+    else if (warp == 1)
+      TileLoader<C, C::kHeadDimVo, C::kValueStages>(shared.v, shared.v_full, shared.v_empty, v_map,
+                                                    values, params)
+          .load_all(shared, false);
+    else if (warp == 2)
+      HandOut<C>(shared, params, q_map).run();
+  }
 }
 
 /// One arrival a warp.
@@ -360,15 +280,17 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
     }
 
     // The last product of this item, then the first of the next, whose scores wait their turn while
-    // this item's output is written.
+    // this item's output is written. Queries that must be narrowed first are not waited for within
+    // the turn.
+    const int stage = q.stage;
+    q.advance();
+    at.advance();
+    if constexpr (C::kWidened) wait_for_queries();
     wait_for_values(!accumulate, item);
     turn_wait();
     ptx::wgmma_fence();
     start_pv(accumulate);
-    const int stage = q.stage;
-    q.advance();
-    at.advance();
-    wait_for_queries();
+    if constexpr (!C::kWidened) wait_for_queries();
     const WorkItem next = shared.item[at.stage];
     float s[C::kKeyTile / 2];
     // Behind the last item the product runs on old bytes, unused: a branch around it would make the
@@ -406,13 +328,14 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 
   if (threadIdx.x == 0) {
     constexpr int kConsumerWarps = 4 * C::kWarpgroups;
-    constexpr int kLoaderArrivals = C::kGather ? 32 : 1;
+    constexpr int kLoaderArrivals = C::kGather ? 32 : C::kWidened ? kWideningWarps : 1;
     constexpr bool kByWriter = C::kOutput == Output::in_queries;
     for (int i = 0; i < C::kQueryStages; ++i) {
       ptx::mbarrier_init(shared.q_full[i], 1);
       ptx::mbarrier_init(shared.q_empty[i], kByWriter ? C::kWarpgroups : kConsumerWarps);
     }
-    for (int i = 0; i < kItemStages; ++i) ptx::mbarrier_init(shared.item_full[i], 1);
+    for (int i = 0; i < kItemStages; ++i) ptx::mbarrier_init(shared.item_full[i], kItemWords);
+    ptx::mbarrier_init(shared.item_wanted, 1);
     for (int i = 0; i < C::kKeyStages; ++i) {
       ptx::mbarrier_init(shared.k_full[i], kLoaderArrivals);
       ptx::mbarrier_init(shared.k_empty[i], kConsumerWarps);
@@ -424,15 +347,18 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     if constexpr (C::kWidened) {
       // Copies of single lanes announce themselves one by one.
       const int arrivals = params.kv_indices != nullptr && params.box_rows == 0 ? 32 : 1;
-      for (int i = 0; i < kStoredStages; ++i) {
-        ptx::mbarrier_init(shared.stored_k_full[i], arrivals);
-        ptx::mbarrier_init(shared.stored_v_full[i], arrivals);
-      }
+      for (int w = 0; w < kWideningWarps; ++w)
+        for (int i = 0; i < kStoredStages; ++i) {
+          ptx::mbarrier_init(shared.stored_k[w].full[i], arrivals);
+          ptx::mbarrier_init(shared.stored_v[w].full[i], arrivals);
+        }
     }
     ptx::mbarrier_init_fence();
     ptx::tma_prefetch(q_map);
-    ptx::tma_prefetch(k_map);
-    ptx::tma_prefetch(v_map);
+    if (params.box_rows > 0) {
+      ptx::tma_prefetch(k_map);
+      ptx::tma_prefetch(v_map);
+    }
   }
   for (int i = static_cast<int>(threadIdx.x); i < 16 * 64; i += C::kThreads)
     shared.ones[i] = static_cast<typename C::Element>(1.0f);
@@ -442,13 +368,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if (warpgroup == 0) {
     ptx::registers_give<C::kProducerRegisters>();
     const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
-    if (warp == 0) {
-      load_keys<C>(shared, params, k_map);
-    } else if (warp == 1) {
-      load_values<C>(shared, params, v_map);
-    } else if (warp == 2) {
-      hand_out<C>(shared, params, q_map);
-    }
+    load_tiles<C>(shared, params, q_map, k_map, v_map, warp);
   } else {
     ptx::registers_take<C::kConsumerRegisters>();
     consume<C>(shared, params, o_map, warpgroup - 1);

@@ -14,6 +14,25 @@ Status failed(cudaError_t error, std::string_view what) {
                                         cudaGetErrorName(error) + ")"};
 }
 
+/// Kernels without the copy engine load 16 bytes at a time. Strides of dimensions of one are never
+/// walked.
+Status check_loads(const Instance& instance, const Operands& operands, const Params& params) {
+  const auto element = static_cast<std::int64_t>(size_of(instance.kv_dtype));
+  const auto fits = [&](const void* base, std::int64_t token, std::int64_t head,
+                        std::int64_t page) {
+    return reinterpret_cast<std::uintptr_t>(base) % 16 == 0 &&
+           (operands.tokens_per_page < 2 || token * element % 16 == 0) &&
+           (operands.num_kv_heads < 2 || head * element % 16 == 0) &&
+           (operands.num_pages < 2 || page * element % 16 == 0);
+  };
+  if (fits(params.k, params.k_token_stride, params.k_head_stride, params.k_page_stride) &&
+      fits(params.v, params.v_token_stride, params.v_head_stride, params.v_page_stride))
+    return {};
+  return invalid_argument(std::string(instance.name) +
+                          " loads 16 bytes at a time: the addresses of k and v and their token, "
+                          "head and page strides must be multiples of 16 bytes");
+}
+
 }  // namespace
 
 Result<int> prepare(const Instance& instance) {
@@ -30,9 +49,9 @@ Result<int> prepare(const Instance& instance) {
 }
 
 int box_rows(const Instance& instance, std::int64_t tokens_per_page, bool ragged) {
-  if (!instance.boxes) return 0;
-  if (ragged) return instance.key_tile;
-  const int rows = static_cast<int>(std::gcd<std::int64_t>(tokens_per_page, instance.key_tile));
+  if (instance.loaded_keys == 0) return 0;
+  if (ragged) return instance.loaded_keys;
+  const int rows = static_cast<int>(std::gcd<std::int64_t>(tokens_per_page, instance.loaded_keys));
   return rows % 8 == 0 ? rows : 0;
 }
 
@@ -89,6 +108,10 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, int blocks,
                                params.v_head_stride, params.v_page_stride, "v");
         !s.ok())
       return s;
+  }
+
+  if (params.box_rows == 0) {
+    if (Status s = check_loads(instance, operands, params); !s.ok()) return s;
   }
 
   cudaLaunchConfig_t config{};

@@ -36,6 +36,7 @@ struct Instance {
   int head_dim_vo = 0;
   bool boxes = true;    ///< takes ragged keys and pages of a multiple of 8 tokens
   bool gather = false;  ///< takes other pages
+  int loaded_keys = 0;  ///< that a warp asks the copy engine for together; 0: it asks for none
   bool states = false;  ///< for levels of shared prefixes: o is fp32, at rows of the items' own
   int query_tile = 0;   ///< rows a thread block
   int key_tile = 0;
@@ -72,7 +73,7 @@ struct Operands {
 [[nodiscard]] Status launch(const Instance& instance, tensor_map::Encoder encoder, int blocks,
                             const Operands& operands, const Params& params, cudaStream_t stream);
 
-/// Keys one TMA box brings: the most that divide both the page and a key tile.
+/// Keys one TMA box brings: the most that divide both the page and what a warp asks for together.
 /// 0: none for this page size.
 [[nodiscard]] int box_rows(const Instance& instance, std::int64_t tokens_per_page, bool ragged);
 

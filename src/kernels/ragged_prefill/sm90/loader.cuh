@@ -15,6 +15,15 @@ struct Cache {
   std::int64_t head_stride;
 };
 
+/// The tile of an item with which the next item is asked for.
+__device__ __forceinline__ int tile_to_want_at(const WorkItem& item) {
+  return min(item.tile_end - 1, item.tile_begin + kTilesLeft);
+}
+template <class S>
+__device__ __forceinline__ void want_item(S& shared) {
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.item_wanted);
+}
+
 /// One operand's key tiles into its ring; one warp. Keys and values have a warp each, so that a
 /// full ring of one never holds up the other. Ragged rows and pages of a multiple of 8 tokens come
 /// as boxes of the copy engine, other pages by 16-byte copies. Rows behind the last key's box stay
@@ -30,16 +39,19 @@ class TileLoader {
                         const Params& params)
       : tiles_(tiles), full_(full), empty_(empty), map_(map), cache_(cache), params_(params) {}
 
-  __device__ void load_all(SharedOf<C>& shared) {
+  /// `wants_items`: says when the next item is to be taken.
+  __device__ void load_all(SharedOf<C>& shared, bool wants_items) {
     for (Ring<kItemStages> at;; at.advance()) {
       ptx::mbarrier_wait(shared.item_full[at.stage], at.parity);
       const WorkItem item = shared.item[at.stage];
       if (item.tile_end == 0) return;
       const int head = item.head / params_.group;
+      const int want_at = tile_to_want_at(item);
       Slots slots;
       if constexpr (C::kGather) slots = find_slots(item, item.tile_end - 1);
 #pragma unroll 1
       for (int tile = item.tile_end - 1; tile >= item.tile_begin; --tile) {
+        if (wants_items && tile == want_at) want_item(shared);
         const int key = tile * C::kKeyTile;
         const int valid = max(0, min(C::kKeyTile, item.kv_len - key));
         if constexpr (C::kGather) {

@@ -12,7 +12,7 @@ struct WorkItem {
   std::int32_t q_token = 0;     ///< first row of q and o
   std::int32_t q_tokens = 0;    ///< valid tokens from q_token on (may exceed the tile)
   std::int32_t q_position = 0;  ///< of the first token, counted from the first key; may be negative
-  std::int32_t head = 0;        ///< first query head
+  std::int32_t head = 0;        ///< first query head, before what the item's number adds
   std::int32_t kv_start =
       0;  ///< ragged: first row of k and v; paged: first entry of the page table
   std::int32_t kv_len = 0;
@@ -23,12 +23,15 @@ struct WorkItem {
 static_assert(sizeof(WorkItem) == 36);
 
 /// On the device, so that a captured launch meets the numbers of the newest plan. A launch finds
-/// `next` and `finished` 0 and leaves them 0.
+/// `next` and `finished` 0 and leaves them 0. Every head has the listed items once: item n of all
+/// is found by group of heads, then listed item, then head within the group.
 struct WorkList {
   std::uint32_t next = 0;
   std::uint32_t finished = 0;
-  std::uint32_t num_items = 0;
-  std::uint32_t unused = 0;
+  std::uint32_t num_items = 0;  ///< over all heads
+  std::uint32_t num_listed = 0;
+  std::uint32_t heads_together = 1;  ///< tiles of heads a group; the last group may have fewer
+  std::uint32_t unused[3] = {0, 0, 0};
 };
 
 /// Strides count elements.
@@ -41,7 +44,7 @@ struct Params {
   std::int64_t lse_head_stride = 0;
 
   WorkList* list = nullptr;
-  const WorkItem* items = nullptr;  ///< [list->num_items], longest first within each group of heads
+  const WorkItem* items = nullptr;  ///< [list->num_listed], longest first
 
   const std::int32_t* kv_indices = nullptr;  ///< page ids; nullptr = ragged
   std::int32_t page_size = 1;

@@ -15,9 +15,9 @@ using Tiles128Tall = Tiles<80, 3, 2, 3, 3>;
 inline constexpr Cost kFa3Cost128Tall{.tile = 2840, .key_tile = 2440};
 inline constexpr Cost kFa4Cost128{.tile = 2450, .key_tile = 2560};
 inline constexpr Cost kFa4Cost128Tall{.tile = 2830, .key_tile = 2190};
-/// fp8 keys: stored tiles take the place of a stage each.
-using Tiles64Widened = Tiles<128, 3, 2, 3, 3>;
-using Tiles128Widened = Tiles<80, 3, 2, 2, 2>;
+/// fp8 keys: so few a tile that registers are left for those that widen it.
+using Tiles64Widened = Tiles<96, 3, 2, 4, 4>;
+using Tiles128Widened = Tiles<64, 3, 2, 3, 3>;
 using Tiles192 = Tiles<80, 3, 1, 2, 2, Output::own_memory>;
 using Tiles256 = Tiles<80, 2, 1, 2, 2, Output::registers>;
 

@@ -11,71 +11,81 @@
 
 namespace attune::kernels::ragged_prefill::sm90 {
 
-/// The tiles of all items, one after another.
-template <class C>
+/// The tiles of all items, one after another. `Duty` is what a warp does while it waits.
+template <class C, class Duty>
 class TileStream {
  public:
-  __device__ explicit TileStream(SharedOf<C>& shared) : shared_(shared) {}
+  __device__ TileStream(SharedOf<C>& shared, Duty& duty) : shared_(shared), duty_(duty) {}
 
   /// Whether next() would not wait. All lanes, one answer.
   __device__ bool ready() const {
-    return open_ ||
-           __all_sync(0xffffffffu, ptx::mbarrier_test(shared_.item_full[at_.stage], at_.parity));
+    if (open_ && tile_ > tile_begin_) return true;
+    const Ring<kItemStages> at = open_ ? at_.next() : at_;
+    return __all_sync(0xffffffffu, ptx::mbarrier_test(shared_.item_full[at.stage], at.parity));
   }
   /// On to the next tile; false behind the last item.
   __device__ bool next() {
-    if (open_ && --tile_ >= item_.tile_begin) return true;
+    if (open_ && --tile_ >= tile_begin_) return true;
     if (open_) at_.advance();
-    ptx::mbarrier_wait(shared_.item_full[at_.stage], at_.parity);
-    item_ = shared_.item[at_.stage];
-    open_ = item_.tile_end != 0;
-    tile_ = item_.tile_end - 1;
+    duty_.wait(shared_.item_full[at_.stage], at_.parity);
+    const WorkItem& item = shared_.item[at_.stage];
+    open_ = item.tile_end != 0;
+    tile_ = item.tile_end - 1;
+    tile_begin_ = item.tile_begin;
     return open_;
   }
-  __device__ const WorkItem& item() const { return item_; }
+  /// Of the tile; its place is not given to another before the tile has been used.
+  __device__ const WorkItem& item() const { return shared_.item[at_.stage]; }
   __device__ int tile() const { return tile_; }
 
  private:
   SharedOf<C>& shared_;
+  Duty& duty_;
   Ring<kItemStages> at_;
-  WorkItem item_;
   int tile_ = 0;
+  int tile_begin_ = 0;
   bool open_ = false;
 };
 
-/// One operand; one warp, which asks for stored tiles a few ahead and widens the oldest. Boxes of
-/// the copy engine where it can, 16-byte copies for other pages, by the launch's parameters: the
-/// branch costs less than kernels of their own are worth.
-template <class C, int HeadDim, int Stages>
+/// Nothing to do but wait.
+struct NoDuty {
+  __device__ void step() {}
+  __device__ void wait(ptx::Mbarrier& barrier, std::uint32_t parity) {
+    ptx::mbarrier_wait(barrier, parity);
+  }
+};
+
+/// One warp's share of the rows of an operand's tiles. Stored rows come into a ring of the warp's
+/// own, by boxes of the copy engine where it can, by 16-byte copies from other pages: as the
+/// launch's parameters say, for the branch costs less than kernels of their own are worth. As soon
+/// as a tile is in registers its place is asked for again.
+template <class C, int HeadDim, int Stages, class Duty>
 class WideningLoader {
  public:
   using Tile = __half[C::kKeyTile * HeadDim];
-  using Stored = std::uint8_t[C::kKeyTile * HeadDim];
+  using Stored = StoredRows<C, HeadDim>;
 
   __device__ WideningLoader(Tile (&tiles)[Stages], ptx::Mbarrier (&full)[Stages],
-                            ptx::Mbarrier (&empty)[Stages], Stored (&stored)[kStoredStages],
-                            ptx::Mbarrier (&stored_full)[kStoredStages], const CUtensorMap& map,
-                            const Cache& cache, const Params& params)
+                            ptx::Mbarrier (&empty)[Stages], Stored (&stored)[kWideningWarps],
+                            const CUtensorMap& map, const Cache& cache, const Params& params,
+                            int share, Duty& duty)
       : tiles_(tiles),
         full_(full),
         empty_(empty),
-        stored_(stored),
-        stored_full_(stored_full),
+        stored_(stored[share]),
         map_(map),
         cache_(cache),
-        params_(params) {}
+        params_(params),
+        share_begin_(share * kRows),
+        duty_(duty) {}
 
-  __device__ void load_all(SharedOf<C>& shared) {
-    TileStream<C> stream(shared);
-    bool more = true;
-    for (int asked = 0;;) {
-      // Only a warp with nothing to widen waits for an item.
-      while (more && asked < kStoredStages && (asked == 0 || stream.ready())) {
-        more = stream.next();
-        if (!more) break;
-        ask(stream.item(), stream.tile());
-        ++asked;
-      }
+  /// `wants_items`: says when the next item is to be taken.
+  __device__ void load_all(SharedOf<C>& shared, bool wants_items) {
+    TileStream<C, Duty> stream(shared, duty_);
+    int asked = 0;
+    for (;;) {
+      duty_.step();
+      while (asked < kStoredStages && ask_next(shared, stream, asked == 0, wants_items)) ++asked;
       if (asked == 0) return;
       widen();
       --asked;
@@ -83,11 +93,33 @@ class WideningLoader {
   }
 
  private:
+  static constexpr int kPanels = HeadDim / 64;
+  static constexpr int kRows = C::kKeyTile / kWideningWarps;
   static constexpr int kRowChunks = HeadDim / 16;  ///< 16-byte chunks of a stored row
+  static constexpr int kRowsALoad = 32 / kRowChunks;
+  static constexpr int kLoads = kRows / kRowsALoad;
+  static constexpr int kTogether = kLoads % 4 == 0 ? 4 : kLoads % 5 == 0 ? 5 : 3;
+  static_assert(kRows % kRowsALoad == 0 && kRowsALoad % 2 == 0 && kLoads % kTogether == 0);
 
-  __device__ void ask(const WorkItem& item, int tile) {
-    const int first_key = tile * C::kKeyTile;
-    const int valid = max(0, min(C::kKeyTile, item.kv_len - first_key));
+  /// Eight neighbouring lanes hold four chunks each of two rows, so chosen that they meet in no
+  /// bank: neither of the stored rows, nor of the swizzled panels.
+  static __device__ int lane() { return static_cast<int>(threadIdx.x % 32); }
+  static __device__ int row_of(int i) {
+    return i * kRowsALoad + lane() / 4 % 2 + lane() / 8 / kPanels * 2;
+  }
+  static __device__ int panel() { return (lane() / 8 + lane() / 4 % 2) % kPanels; }
+  static __device__ int chunk() { return lane() % 4; }
+
+  /// Asks for one more tile, if there is one. Only a warp with nothing to widen waits for an item.
+  __device__ bool ask_next(SharedOf<C>& shared, TileStream<C, Duty>& stream, bool may_wait,
+                           bool wants_items) {
+    if (ended_ || (!may_wait && !stream.ready())) return false;
+    ended_ = !stream.next();
+    if (ended_) return false;
+    const WorkItem& item = stream.item();
+    if (wants_items && stream.tile() == tile_to_want_at(item)) want_item(shared);
+    const int first_key = stream.tile() * C::kKeyTile + share_begin_;
+    const int valid = max(0, min(kRows, item.kv_len - first_key));
     const int head = item.head / params_.group;
     if (params_.kv_indices == nullptr)
       ask_rows(item.kv_start + first_key, head, valid > 0);
@@ -98,116 +130,104 @@ class WideningLoader {
     __syncwarp();
     valid_ |= static_cast<std::uint32_t>(valid) << (asking_.stage == widening_.stage ? 0 : 16);
     asking_.advance();
+    return true;
   }
 
   __device__ void ask_rows(int row, int head, bool any) {
-    if (threadIdx.x % 32 != 0) return;
-    ptx::Mbarrier& full = stored_full_[asking_.stage];
-    ptx::mbarrier_arrive_expect(full, any ? sizeof(Stored) : 0);
+    if (lane() != 0) return;
+    ptx::Mbarrier& full = stored_.full[asking_.stage];
+    ptx::mbarrier_arrive_expect(full, any ? sizeof(stored_.rows[0]) : 0);
     if (any)
-      ptx::tma_load(stored_[asking_.stage], map_, full, ptx::CacheHint::evict_normal, 0, row, head,
-                    0);
+      ptx::tma_load(stored_.rows[asking_.stage], map_, full, ptx::CacheHint::evict_normal, 0, row,
+                    head, 0);
   }
 
   /// A lane a box.
   __device__ void ask_boxes(int first_entry, int first_key, int head, int valid) {
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    const int row = lane * params_.box_rows;
+    const int row = lane() * params_.box_rows;
     const bool mine = row < valid;
     const int entry = (first_key + row) / params_.page_size;
     const int page = mine ? params_.kv_indices[first_entry + entry] : 0;
     const int boxes = __popc(__ballot_sync(0xffffffffu, mine));
-    ptx::Mbarrier& full = stored_full_[asking_.stage];
-    if (lane == 0)
+    ptx::Mbarrier& full = stored_.full[asking_.stage];
+    if (lane() == 0)
       ptx::mbarrier_arrive_expect(full,
                                   static_cast<std::uint32_t>(boxes * params_.box_rows * HeadDim));
     __syncwarp();
     if (mine)
-      ptx::tma_load(stored_[asking_.stage] + row * HeadDim, map_, full,
+      ptx::tma_load(stored_.rows[asking_.stage] + row * HeadDim, map_, full,
                     ptx::CacheHint::evict_normal, 0, first_key + row - entry * params_.page_size,
                     head, page);
   }
 
   /// A lane knows where one row of 32 lies and tells those that copy it.
   __device__ void gather(int first_entry, int first_key, int head, int valid) {
-    constexpr int kRows = 32 / kRowChunks;
-    const int lane = static_cast<int>(threadIdx.x % 32);
     const auto* base = static_cast<const std::uint8_t*>(cache_.data) + head * cache_.head_stride +
-                       16 * (lane % kRowChunks);
+                       16 * (lane() % kRowChunks);
 #pragma unroll 1
     for (int first = 0; first < valid; first += 32) {
-      const int key = min(first_key + first + lane, first_key + valid - 1);
+      const int key = min(first_key + first + lane(), first_key + valid - 1);
       const int entry = params_.page_size == 1 ? key : key / params_.page_size;
       const std::int64_t offset = params_.kv_indices[first_entry + entry] * cache_.page_stride +
                                   (key - entry * params_.page_size) * cache_.token_stride;
 #pragma unroll 4
-      for (int i = 0; i < 32; i += kRows) {
-        const std::uint8_t* from = base + __shfl_sync(0xffffffffu, offset, i + lane / kRowChunks);
-        const int row = first + i + lane / kRowChunks;
+      for (int i = 0; i < 32; i += kRowsALoad) {
+        const std::uint8_t* from = base + __shfl_sync(0xffffffffu, offset, i + lane() / kRowChunks);
+        const int row = first + i + lane() / kRowChunks;
         if (row < valid)
-          ptx::cp_async_16(stored_[asking_.stage] + row * HeadDim + 16 * (lane % kRowChunks), from);
+          ptx::cp_async_16(stored_.rows[asking_.stage] + row * HeadDim + 16 * (lane() % kRowChunks),
+                           from);
       }
     }
-    ptx::cp_async_mbarrier_arrive(stored_full_[asking_.stage]);
+    ptx::cp_async_mbarrier_arrive(stored_.full[asking_.stage]);
   }
 
-  /// A stored chunk of 16 numbers becomes two chunks of a swizzled panel. Of eight lanes that write
-  /// together, those of the second panel begin with their second chunk, so that none meet in a
-  /// bank.
+  /// The oldest stored tile. Rows behind the last key become zeros: bytes there may be NaN, and
+  /// 0 * NaN is not 0.
   __device__ void widen() {
     using Kv = __nv_fp8_e4m3;
-    ptx::mbarrier_wait(stored_full_[widening_.stage], widening_.parity);
-    ptx::mbarrier_wait(empty_[ring_.stage], ring_.parity);
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    const auto* from = reinterpret_cast<const uint4*>(stored_[widening_.stage]);
-    const int chunk = lane % kRowChunks;
-    const int second = chunk / 4 % 2;
-    __half* to = tiles_[ring_.stage] + chunk / 4 * (C::kKeyTile * 64);
-#pragma unroll 4
-    for (int i = 0; i < C::kKeyTile * kRowChunks / 32; ++i) {
-      const int row = i * (32 / kRowChunks) + lane / kRowChunks;
-      const uint4 x = from[32 * i + lane];
-#pragma unroll
-      for (int s = 0; s < 2; ++s) {
-        const int half = s ^ second;
-        const std::uint32_t low = half == 0 ? x.x : x.z;
-        const std::uint32_t high = half == 0 ? x.y : x.w;
-        *reinterpret_cast<uint4*>(to + row * 64 + 8 * ((2 * (chunk % 4) + half) ^ (row % 8))) =
-            make_uint4(ptx::widen_fp8<Kv>(low), ptx::widen_fp8<Kv>(low >> 16),
-                       ptx::widen_fp8<Kv>(high), ptx::widen_fp8<Kv>(high >> 16));
-      }
-    }
-    clear_tail();
-    ptx::fence_proxy_async();
-    __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(full_[ring_.stage]);
-    widening_.advance();
-    ring_.advance();
-  }
-
-  /// Zeros behind the last key: bytes there may be NaN, and 0 * NaN is not 0.
-  __device__ void clear_tail() {
-    constexpr int kPanels = HeadDim / 64;
+    ptx::mbarrier_wait(stored_.full[widening_.stage], widening_.parity);
+    duty_.wait(empty_[ring_.stage], ring_.parity);
     const int valid = static_cast<int>(valid_ & 0xffff);
     valid_ >>= 16;
-    if (valid == C::kKeyTile) return;
-    __syncwarp();
-#pragma unroll 1
-    for (int i = 8 * valid + static_cast<int>(threadIdx.x % 32); i < 8 * C::kKeyTile; i += 32)
+    const auto* from = reinterpret_cast<const uint4*>(stored_.rows[widening_.stage]);
+    __half* to = tiles_[ring_.stage] + panel() * (C::kKeyTile * 64) + share_begin_ * 64;
 #pragma unroll
-      for (int panel = 0; panel < kPanels; ++panel)
-        reinterpret_cast<uint4*>(tiles_[ring_.stage])[panel * C::kKeyTile * 8 + i] =
-            make_uint4(0, 0, 0, 0);
+    for (int first = 0; first < kLoads; first += kTogether) {
+      uint4 rows[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i)
+        rows[i] = from[row_of(first + i) * kRowChunks + 4 * panel() + chunk()];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        const int row = row_of(first + i);
+        const uint4 x = row < valid ? rows[i] : make_uint4(0, 0, 0, 0);
+        const int place = 2 * chunk() ^ (share_begin_ + row) % 8;
+        *reinterpret_cast<uint4*>(to + row * 64 + 8 * place) =
+            make_uint4(ptx::widen_fp8<Kv>(x.x), ptx::widen_fp8<Kv, true>(x.x),
+                       ptx::widen_fp8<Kv>(x.y), ptx::widen_fp8<Kv, true>(x.y));
+        *reinterpret_cast<uint4*>(to + row * 64 + 8 * (place ^ 1)) =
+            make_uint4(ptx::widen_fp8<Kv>(x.z), ptx::widen_fp8<Kv, true>(x.z),
+                       ptx::widen_fp8<Kv>(x.w), ptx::widen_fp8<Kv, true>(x.w));
+      }
+    }
+    widening_.advance();
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (lane() == 0) ptx::mbarrier_arrive(full_[ring_.stage]);
+    ring_.advance();
   }
 
   Tile (&tiles_)[Stages];
   ptx::Mbarrier (&full_)[Stages];
   ptx::Mbarrier (&empty_)[Stages];
-  Stored (&stored_)[kStoredStages];
-  ptx::Mbarrier (&stored_full_)[kStoredStages];
+  Stored& stored_;
   const CUtensorMap& map_;
   const Cache cache_;
   const Params& params_;
+  const int share_begin_;  ///< first row of a tile that is this warp's
+  Duty& duty_;
+  bool ended_ = false;
   std::uint32_t valid_ = 0;  ///< keys of the stored tiles under way, 16 bits each, oldest first
   static_assert(kStoredStages == 2);
   Ring<kStoredStages> asking_;
