@@ -2,7 +2,9 @@
 #include <CLI/CLI.hpp>
 
 #include <csignal>
+#include <cstdio>
 #include <string>
+#include <system_error>
 
 #include "cli/command.hpp"
 
@@ -31,6 +33,11 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     const int shown = app.exit(error);
     return finish(shown == 0 ? kDone : kBadInput);
+  } catch (const std::system_error& error) {
+    // What fmt throws when stdout takes no more: a reader that left is no failure.
+    if (error.code() == std::errc::broken_pipe) return exit_code;
+    std::fprintf(stderr, "attune: %s\n", error.what());
+    return kFailed;
   }
   return finish(exit_code);
 }

@@ -64,10 +64,12 @@ std::string kinds_wanted(const RuleInput& in) {
   return one_of(kinds);
 }
 
+/// Of the rows for the kind of device that was asked about; another kind's would mislead.
 std::string variant_wanted(const RuleInput& in) {
   std::vector<std::string> words;
   for (const Capability& row : in.backend.capabilities)
     for (Variant v : row.variants) {
+      if (row.device != in.row.device) continue;
       const std::string word(name(v));
       if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
     }
@@ -287,7 +289,8 @@ Verdict judge(const BackendDescriptor& backend, const Request& request, bool can
     best = {&row, {}, std::move(refusals)};
   }
   if (accepted.accepting.empty()) return best;
-  // Where every entry is taken as built, what the name stands for speaks before what there is of it.
+  // Where every entry is taken as built, what the name stands for speaks before what there is of
+  // it.
   if (request.options.assume_built)
     std::stable_partition(
         accepted.accepting.begin(), accepted.accepting.end(),

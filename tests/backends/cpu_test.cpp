@@ -359,8 +359,9 @@ TEST(CpuBackend, PrefillsEveryDtype) {
 }
 
 TEST(CpuBackend, AwkwardHeadsAndDims) {
-  const int shapes[][4] = {{3, 1, 80, 80},   {9, 1, 96, 96},  {71, 1, 64, 64}, {5, 5, 40, 24},
-                           {7, 1, 192, 128}, {4, 2, 16, 256}, {6, 2, 1, 3},    {2, 1, 100, 33}};
+  const int shapes[][4] = {{3, 1, 80, 80},   {9, 1, 96, 96},    {71, 1, 64, 64}, {5, 5, 40, 24},
+                           {7, 1, 192, 128}, {4, 2, 16, 256},   {6, 2, 1, 3},    {2, 1, 100, 33},
+                           {5, 1, 72, 72},   {12, 2, 112, 112}, {16, 1, 8, 16},  {64, 1, 16, 16}};
   for (const auto& s : shapes) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       check({.spec = dense_spec(s[0], s[1], s[2], s[3], dtype),

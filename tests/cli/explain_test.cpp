@@ -5,11 +5,15 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "cli/command.hpp"
+#include "support/scratch_folder.hpp"
 
 namespace attune::cli {
 namespace {
@@ -88,6 +92,46 @@ TEST(Explain, ExitCodes) {
   EXPECT_EQ(refused.code, kNoBackend);
   EXPECT_TRUE(json::parse(refused.out)["groups"][0]["backend"].is_null());
   EXPECT_NE(refused.err.find("variant"), std::string::npos);
+}
+
+TEST(Explain, APhasesNameGoesBeforeTheCommonOne) {
+  const std::string names[] = {"", "triton", "flashinfer"};
+  for (const std::string& common : names)
+    for (const std::string& prefill : names)
+      for (const std::string& decode : names) {
+        std::vector<std::string> words = {"explain",  "--model",   config("llama-3.1-8b"),
+                                          "--device", "cuda:sm90", "--assume-built",
+                                          "--json"};
+        const auto add = [&](const std::string& option, const std::string& name) {
+          if (!name.empty()) words.insert(words.end(), {option, name});
+        };
+        add("--attention-backend", common);
+        add("--prefill-attention-backend", prefill);
+        add("--decode-attention-backend", decode);
+        const Outcome o = run(words);
+        ASSERT_EQ(o.code, kDone) << o.err;
+        const std::string otherwise = common.empty() ? "fa3" : common;
+        const json groups = json::parse(o.out)["groups"];
+        ASSERT_EQ(groups.size(), 2u);
+        EXPECT_EQ(groups[0]["backend"], prefill.empty() ? otherwise : prefill) << o.out;
+        EXPECT_EQ(groups[1]["backend"], decode.empty() ? otherwise : decode) << o.out;
+      }
+}
+
+TEST(Explain, AClosedPipeEndsTheOutputQuietly) {
+  const std::string program = std::string(ATTUNE_BINARY_DIR) + "/bin/attune";
+  if (!std::filesystem::exists(program)) GTEST_SKIP() << "the program is not built";
+  const testing_support::ScratchFolder scratch;
+  const std::filesystem::path err = scratch / "stderr";
+  // More than stdio keeps to itself, for a reader that has left before it comes.
+  const std::string command = "bash -c 'set -o pipefail; " + program + " explain --model " +
+                              config("gpt-oss-20b") + " --device cuda:sm90 --assume-built 2>" +
+                              err.string() + " | { exec 0<&-; sleep 1; }'";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  std::ifstream file(err);
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_EQ(text.str(), "");
 }
 
 TEST(Explain, DeprecatedNamesWarn) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 namespace attune::registry {
@@ -120,6 +121,22 @@ TEST(Rules, DifferentWidthsAreAFeature) {
   Case c;
   c.spec.head_dim_qk = 192;
   EXPECT_EQ(refusing(c, kAnyDims), std::set<std::string>{"unequal_head_dims"});
+}
+
+TEST(Rules, WhatAnotherDeviceHasIsNotWanted) {
+  BackendDescriptor d = kPlain;
+  Capability row = kPlain.capabilities[0];
+  row.device = DeviceKind::cpu;
+  row.variants = {Variant::mla};
+  d.capabilities = {kPlain.capabilities[0], row};
+  Case c;
+  c.spec.variant = Variant::mla;
+  const Request request{c.spec, c.phase, c.device, c.options, c.model};
+  const auto refusals = judge(d, request, true).refusals;
+  const auto variant = std::find_if(refusals.begin(), refusals.end(),
+                                    [](const Refusal& r) { return r.rule == "variant"; });
+  ASSERT_NE(variant, refusals.end());
+  EXPECT_EQ(variant->wanted, "gqa");
 }
 
 TEST(Rules, AGpuThatNvmlCannotDescribeIsLeftToMake) {
