@@ -65,6 +65,7 @@ Model::StepTensors Model::take(StepMemory& memory, std::int64_t num_tokens,
     t.router_states = memory.take(DType::f32, {num_tokens, config_.router_hidden_size});
   t.last = memory.take(DType::f32, {num_logit_rows, config_.hidden_size});
   t.logits = memory.take(DType::f32, {num_logit_rows, config_.vocab_size});
+  t.best = memory.take(DType::i32, {num_logit_rows});
   ropes_.take(memory, num_tokens);
   return t;
 }
@@ -143,6 +144,7 @@ Status Model::compute(const StepInput& input) {
     ops_.scale(t.logits, static_cast<float>(config_.logits_multiplier), t.logits);
   if (config_.final_logits_soft_cap > 0)
     ops_.soft_cap(t.logits, static_cast<float>(config_.final_logits_soft_cap), t.logits);
+  if (input.chooses) ops_.argmax(t.logits, t.best);
   return {};
 }
 
@@ -153,6 +155,15 @@ Status Model::download(const StepInput& input, std::span<float> logits) {
           "no more logits than the step has");
   if (Status s = ops_.download(logits.data(), t.logits.data, logits.size_bytes()); !s.ok())
     return s;
+  return ops_.synchronize();
+}
+
+Status Model::download_best(const StepInput& input, std::span<std::int32_t> tokens) {
+  StepMemory memory(memory_.data(), memory_.bytes());
+  const StepTensors t = take(memory, input);
+  require(input.chooses && tokens.size() <= static_cast<std::size_t>(t.best.num_elements()),
+          "no more tokens than the step chooses");
+  if (Status s = ops_.download(tokens.data(), t.best.data, tokens.size_bytes()); !s.ok()) return s;
   return ops_.synchronize();
 }
 

@@ -236,6 +236,9 @@ class Ops {
   virtual void convert(const TensorView& x, const TensorView& out) = 0;
   /// out[i] = x[rows[i]]; rows: i32 [tokens of out].
   virtual void gather_rows(const TensorView& x, const TensorView& rows, const TensorView& out) = 0;
+  /// ids[i] = the column of the largest number in row i, the first among equals; -1 where every one
+  /// is NaN or -inf. x: fp32 [tokens, width]; ids: i32 [tokens].
+  virtual void argmax(const TensorView& x, const TensorView& ids) = 0;
 };
 
 inline Buffer::~Buffer() {

@@ -29,6 +29,13 @@ void add_scores(Request& request, std::int64_t count, std::span<const float> log
   }
 }
 
+/// The largest logit is all that matters of it.
+bool is_greedy(const Request& request) {
+  const SamplingOptions& sampling = request.options.sampling;
+  return !request.wants_all_rows() && sampling.temperature == 0.0 &&
+         sampling.repetition_penalty == 1.0;
+}
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -169,7 +176,7 @@ Result<std::vector<Event>> Engine::step() {
   if (Status s = batch_.assign(rows, kv_->groups(), backends_.page_size, shape_of(rows)); !s.ok())
     return s;
   if (Status s = plans_->plan(batch_); !s.ok()) return s;
-  if (Status s = run_model(); !s.ok()) return s;
+  if (Status s = run_model(rows); !s.ok()) return s;
   if (Status s = take_logits(rows, events); !s.ok()) return s;
   count(rows, seconds_since(start));
   return events;
@@ -195,34 +202,48 @@ BatchShape Engine::shape_of(std::span<const ScheduledRow> rows) const {
   return shape;
 }
 
-Status Engine::run_model() {
+Status Engine::run_model(std::span<const ScheduledRow> rows) {
   const auto vocab = static_cast<std::size_t>(model_.config().vocab_size);
   const model::StepInput input{.tokens = batch_.tokens(),
                                .positions = batch_.positions(),
+                               .chooses = replay_.has_value(),
                                .logit_rows = batch_.logit_rows(),
                                .groups = plans_->groups(),
                                .kv_scales = kv_scales_,
                                .kv = &kv_->storage(),
                                .states = states_ ? &states_->pool() : nullptr};
   std::int64_t wanted = 0;
-  for (std::int64_t rows : batch_.logits_per_row()) wanted += rows;
+  for (std::int64_t count : batch_.logits_per_row()) wanted += count;
   model_.upload(input);
   const std::int64_t edition = plans_->edition();
   if (Status s =
           edition > 0 ? replay_->compute(input, batch_.shape(), edition) : model_.compute(input);
       !s.ok())
     return s;
+  // A vocabulary of logits a row stays where it is if nobody needs more than the best of them.
+  best_.clear();
+  if (input.chooses &&
+      std::ranges::all_of(rows, [](const ScheduledRow& row) { return is_greedy(*row.request); })) {
+    best_.resize(static_cast<std::size_t>(wanted));
+    return model_.download_best(input, best_);
+  }
   return model_.download(input, std::span(logits_).first(static_cast<std::size_t>(wanted) * vocab));
+}
+
+std::span<const float> Engine::logits_of(std::size_t logit_row) const {
+  const auto vocab = static_cast<std::size_t>(model_.config().vocab_size);
+  return std::span(logits_).subspan(logit_row * vocab, vocab);
 }
 
 Status Engine::take_logits(std::span<const ScheduledRow> rows, std::vector<Event>& events) {
   const auto vocab = static_cast<std::size_t>(model_.config().vocab_size);
-  std::span<const float> left = logits_;
+  std::size_t end = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const ScheduledRow& row = rows[i];
+    const auto count = static_cast<std::size_t>(batch_.logits_per_row()[i]);
     const std::span<const float> mine =
-        left.first(static_cast<std::size_t>(batch_.logits_per_row()[i]) * vocab);
-    left = left.subspan(mine.size());
+        std::span<const float>(logits_).subspan(end * vocab, count * vocab);
+    end += count;
     Request& request = *row.request;
     if (request.options.want_scores) add_scores(request, row.count, mine);
     if (request.options.want_logits)
@@ -232,8 +253,7 @@ Status Engine::take_logits(std::span<const ScheduledRow> rows, std::vector<Event
     scheduler_->share(row);
     if (!row.completes())
       scheduler_->advance(row);
-    else if (Status s =
-                 complete(row, mine.last(vocab * static_cast<std::size_t>(row.drafts + 1)), events);
+    else if (Status s = complete(row, end - static_cast<std::size_t>(row.drafts + 1), events);
              !s.ok())
       return s;
   }
@@ -254,17 +274,19 @@ void Engine::count(std::span<const ScheduledRow> rows, double seconds) {
   ++statistics_.num_steps;
 }
 
-Result<std::int32_t> Engine::next_token(const Request& request, std::span<const float> logits) {
+Result<std::int32_t> Engine::next_token(const Request& request, std::size_t logit_row) {
   const std::vector<std::int32_t>& forced = request.options.forced_tokens;
   const auto index = static_cast<std::size_t>(request.num_generated());
   if (index < forced.size()) return forced[index];
-  return sampler_.sample(logits, request.tokens, request.options.sampling);
+  if (best_.empty())
+    return sampler_.sample(logits_of(logit_row), request.tokens, request.options.sampling);
+  if (best_[logit_row] < 0) return Sampler::no_number();
+  return best_[logit_row];
 }
 
-Status Engine::complete(const ScheduledRow& row, std::span<const float> logits,
+Status Engine::complete(const ScheduledRow& row, std::size_t logit_row,
                         std::vector<Event>& events) {
   Request& request = *row.request;
-  const std::size_t vocab = logits.size() / static_cast<std::size_t>(row.drafts + 1);
   const std::vector<std::int32_t> drafts = std::move(request.drafts);
   request.drafts.clear();
   // Each row's logits follow the drafts before it: they count as long as those were the tokens
@@ -273,8 +295,7 @@ Status Engine::complete(const ScheduledRow& row, std::span<const float> logits,
   std::int64_t accepted = 0;
   while (true) {
     const auto at = static_cast<std::size_t>(accepted);
-    if (Status s = choose_token(request, logits.subspan(at * vocab, vocab), events); !s.ok())
-      return s;
+    if (Status s = choose_token(request, logit_row + at, events); !s.ok()) return s;
     if (request.finished() || accepted == row.drafts || request.tokens.back() != drafts[at]) break;
     ++accepted;
   }
@@ -295,14 +316,13 @@ Status Engine::complete(const ScheduledRow& row, std::span<const float> logits,
   return {};
 }
 
-Status Engine::choose_token(Request& request, std::span<const float> logits,
-                            std::vector<Event>& events) {
+Status Engine::choose_token(Request& request, std::size_t logit_row, std::vector<Event>& events) {
   Event event{.request = request.id, .token = {}, .finish_reason = FinishReason::none};
   const RequestOptions& options = request.options;
   if (request.num_generated() >= options.max_new_tokens) {
     event.finish_reason = FinishReason::length;
   } else {
-    const Result<std::int32_t> token = next_token(request, logits);
+    const Result<std::int32_t> token = next_token(request, logit_row);
     if (!token.ok()) return token.status();
     if (std::find(options.stop_tokens.begin(), options.stop_tokens.end(), *token) !=
         options.stop_tokens.end()) {

@@ -110,14 +110,15 @@ class Engine {
   Status assign_states(std::span<const ScheduledRow> rows);
   /// How the rows become batches: few shapes where a step may be replayed.
   [[nodiscard]] BatchShape shape_of(std::span<const ScheduledRow> rows) const;
-  Status run_model();
+  Status run_model(std::span<const ScheduledRow> rows);
   /// What the step's logits say about its rows.
   Status take_logits(std::span<const ScheduledRow> rows, std::vector<Event>& events);
-  Result<std::int32_t> next_token(const Request& request, std::span<const float> logits);
-  Status choose_token(Request& request, std::span<const float> logits, std::vector<Event>& events);
-  /// A row that reaches its request's newest token.
-  Status complete(const ScheduledRow& row, std::span<const float> logits,
-                  std::vector<Event>& events);
+  /// `logit_row`: of the step.
+  [[nodiscard]] std::span<const float> logits_of(std::size_t logit_row) const;
+  Result<std::int32_t> next_token(const Request& request, std::size_t logit_row);
+  Status choose_token(Request& request, std::size_t logit_row, std::vector<Event>& events);
+  /// A row that reaches its request's newest token, from the logits of that one on.
+  Status complete(const ScheduledRow& row, std::size_t logit_row, std::vector<Event>& events);
   void finish(Request& request, FinishReason reason);
   void count(std::span<const ScheduledRow> rows, double seconds);
 
@@ -135,6 +136,7 @@ class Engine {
 
   StepBatch batch_;
   std::vector<float> logits_;
+  std::vector<std::int32_t> best_;  ///< instead, where the device chose the step's tokens
   Sampler sampler_;
   std::map<RequestId, std::unique_ptr<Request>> requests_;
   std::int64_t next_id_ = 0;

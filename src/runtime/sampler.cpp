@@ -61,6 +61,10 @@ double uniform_draw(std::uint64_t seed, std::uint64_t position) {
   return static_cast<double>(mix(mix(seed) ^ position) >> 11) * 0x1p-53;
 }
 
+Status Sampler::no_number() {
+  return internal_error("no logit is a number: the forward pass went wrong");
+}
+
 Result<std::int32_t> Sampler::sample(std::span<const float> logits,
                                      std::span<const std::int32_t> history,
                                      const SamplingOptions& options) {
@@ -71,7 +75,7 @@ Result<std::int32_t> Sampler::sample(std::span<const float> logits,
     scores = logits_;
   }
   const std::int32_t best = best_of(scores);
-  if (best == kNone) return internal_error("no logit is a number: the forward pass went wrong");
+  if (best == kNone) return no_number();
   if (options.temperature == 0.0) return best;
 
   candidates_.clear();

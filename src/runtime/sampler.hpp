@@ -23,6 +23,8 @@ class Sampler {
   [[nodiscard]] Result<std::int32_t> sample(std::span<const float> logits,
                                             std::span<const std::int32_t> history,
                                             const SamplingOptions& options);
+  /// No token can be chosen.
+  [[nodiscard]] static Status no_number();
 
  private:
   struct Candidate {

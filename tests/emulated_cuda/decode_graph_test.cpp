@@ -23,6 +23,7 @@ struct Course {
   std::string backend = "triton";
   std::int64_t pool_tokens = 4096;
   SpeculationOptions speculation{};
+  bool wants_logits = true;  ///< where nothing is guessed; otherwise the card chooses the tokens
 };
 
 struct Outcome {
@@ -97,7 +98,8 @@ Outcome run(const Course& course, bool record) {
   const auto submit = [&](std::size_t length, std::int64_t new_tokens) {
     const auto id =
         engine.submit(prompt(length, static_cast<std::int32_t>(ids.size())),
-                      {.max_new_tokens = new_tokens, .want_logits = !course.speculation.enabled()});
+                      {.max_new_tokens = new_tokens,
+                       .want_logits = course.wants_logits && !course.speculation.enabled()});
     ASSERT_TRUE(id.ok()) << id.status().text();
     ids.push_back(*id);
   };
@@ -145,6 +147,16 @@ void expect_replayed(const Course& course) {
 }
 
 TEST(DecodeGraph, ReplaysGiveTheBitsOfIssuedSteps) { expect_replayed({}); }
+
+TEST(DecodeGraph, TheCardChoosesTheTokensThatTheHostWould) {
+  const Outcome by_host = run({}, true);
+  const Outcome by_card = run({.wants_logits = false}, true);
+  ASSERT_EQ(by_card.requests.size(), by_host.requests.size());
+  for (std::size_t i = 0; i < by_host.requests.size(); ++i) {
+    EXPECT_EQ(by_card.requests[i].tokens, by_host.requests[i].tokens) << i;
+    EXPECT_TRUE(by_card.requests[i].logits.empty());
+  }
+}
 
 TEST(DecodeGraph, ExpertsAndSinksAreReplayed) { expect_replayed({.family = "gpt_oss"}); }
 

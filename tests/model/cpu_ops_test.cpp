@@ -239,6 +239,15 @@ TEST_P(CpuOpsTest, ElementwiseAndMoving) {
   }
 }
 
+TEST_P(CpuOpsTest, TheLargestNumberOfARow) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  std::vector<float> x{1, 3, 3, 2, kNan, -7, kNone, kNan, kNan, kNone, kNan, kNan};
+  std::vector<std::int32_t> best(3);
+  ops_->argmax(view(x, 3, 4), ids(best));
+  EXPECT_EQ(best, (std::vector<std::int32_t>{1, 1, -1}));
+}
+
 TEST_P(CpuOpsTest, MergedAttentionIsThatOfAllKeys) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   // Two tokens of two heads of one number; the last head has no key on either side.

@@ -334,6 +334,9 @@ class CudaOps final : public Ops {
       ops::gather_rows(rows_of(x), rows.as<std::int32_t>(), 1.0f, rows_of(out), stream_);
     });
   }
+  void argmax(const TensorView& x, const TensorView& ids) override {
+    launch("argmax", [&] { ops::argmax(rows_of(x), ids.as<std::int32_t>(), stream_); });
+  }
 
  private:
   /// Grows until the largest step has been seen; recordings made before are stale.

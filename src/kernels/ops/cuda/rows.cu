@@ -365,7 +365,7 @@ __global__ void argmax_kernel(Rows logits, std::int32_t* ids) {
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int i = 1; i < kThreads / 32; ++i) best = better(best, parts[i]);
-  ids[row] = best.index;
+  ids[row] = best.value > -INFINITY ? best.index : -1;
 }
 
 }  // namespace
