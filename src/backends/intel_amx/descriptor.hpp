@@ -21,7 +21,7 @@ inline constexpr BackendDescriptor kDescriptor{
          .phases = {Phase::prefill, Phase::decode},
          .q_dtypes = {DType::bf16},
          .kv_dtypes = {DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2, DType::i8},
-         .kv_layouts = {KvLayout::nhd, KvLayout::hnd},
+         .kv_layouts = {KvLayout::hnd, KvLayout::nhd},
          .features = Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::sinks |
                      Feature::alibi | Feature::custom_mask | Feature::cross_attention |
                      Feature::encoder_only | Feature::xai_temperature | Feature::attention_chunk |

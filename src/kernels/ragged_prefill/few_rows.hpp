@@ -93,54 +93,35 @@ class FewRows : TilePanel<Unit, T> {
     block_.finish(p_, item_);
   }
 
-  /// Lines of the next panel, asked for evenly over the products of this one.
+  /// Rows of the next panel, asked for evenly over the products of this one. A row at a time:
+  /// finding the next line took longer than asking for it.
   class Fetch {
    public:
     Fetch(const dense::Params& p, const dense::TileRows (&next)[kSubs], std::int64_t turns)
-        : next_(next), turns_(turns) {
-      const bool latent = p.kv.v == p.kv.k;
-      bytes_[0] = p.head_dim_qk * kBytes;
-      // Latent values are part of their keys.
-      bytes_[1] = latent ? 0 : p.head_dim_vo * kBytes;
-      lines_ = kPanel * (lines_of(0) + lines_of(1));
-    }
+        : next_(next),
+          turns_(turns),
+          k_bytes_(p.head_dim_qk * kBytes),
+          // Latent values are part of their keys.
+          v_bytes_(p.kv.v == p.kv.k ? 0 : p.head_dim_vo * kBytes) {}
 
     /// Once for every pair of loads of keys or values.
     void turn() {
-      for (due_ += lines_; due_ >= turns_; due_ -= turns_) ask();
+      for (due_ += kPanel; due_ >= turns_ && key_ < kPanel; due_ -= turns_, ++key_) {
+        const dense::TileRows& keys = next_[key_ / kSub];
+        const int i = key_ % kSub;
+        if (i < keys.from || i >= keys.to) continue;
+        Panel::Io::prefetch_far(keys.k[i], k_bytes_);
+        if (v_bytes_ > 0) Panel::Io::prefetch_far(keys.v[i], v_bytes_);
+      }
     }
 
    private:
-    [[nodiscard]] std::int64_t lines_of(int side) const {
-      return (bytes_[side] + kLine - 1) / kLine;
-    }
-
-    void ask() {
-      if (key_ >= kPanel) return;
-      const dense::TileRows& keys = next_[key_ / kSub];
-      const int i = key_ % kSub + within_;
-      if (i >= keys.from && i < keys.to) {
-        const char* const row = side_ == 0 ? keys.k[i] : keys.v[i];
-        V::prefetch_far(row + line_ * kLine);
-      }
-      if (++line_ < lines_of(side_)) return;
-      line_ = 0;
-      if (++within_ < kSide) return;
-      within_ = 0;
-      if (++side_ < 2 && bytes_[side_] > 0) return;
-      side_ = 0;
-      key_ += kSide;
-    }
-
     const dense::TileRows (&next_)[kSubs];
-    std::int64_t bytes_[2];  ///< of a key, of its values
     std::int64_t turns_;
-    std::int64_t lines_ = 0;
+    std::int64_t k_bytes_;
+    std::int64_t v_bytes_;
     std::int64_t due_ = 0;
-    int key_ = 0;  ///< the first of 16
-    int side_ = 0;
-    int within_ = 0;
-    std::int64_t line_ = 0;
+    int key_ = 0;
   };
 
   /// Each strip's queries become columns, in place.
@@ -187,9 +168,8 @@ class FewRows : TilePanel<Unit, T> {
   /// All strips over the panel.
   void pass_over(const dense::TileRows (&keys)[kSubs], Fetch& fetch) {
     for (int sub = 0; sub < kSubs; ++sub) {
-      if (keys[sub].from == keys[sub].to) continue;
-      this->pack_values(keys[sub], block_.v + sub * kSub * p_.scratch.o_stride);
-      find_keys(keys[sub], sub);
+      packed_[sub] = keys[sub].from == keys[sub].to;
+      if (!packed_[sub]) find_keys(keys[sub], sub);
     }
     Strip strip;
     strip.weights = weights_;
@@ -197,7 +177,8 @@ class FewRows : TilePanel<Unit, T> {
     while (strip.count > 0) {
       shape_tiles(strip.count);
       for (int sub = strip.first_sub; sub < strip.end_sub; ++sub) {
-        score(strip, sub, fetch);
+        score(strip, keys[sub], sub, fetch);
+        packed_[sub] = true;
         const bool whole = this->inspect(strip, keys[sub], sub);
         const int span = this->keys_of(strip, sub);
         Number* const weights = strip.weights + sub * (kSub / kBlockKeys) * kWeightStride;
@@ -263,8 +244,9 @@ class FewRows : TilePanel<Unit, T> {
     tiles_.configure(shapes);
   }
 
-  /// Scores of the strip's rows with the keys of a sub, [rows][kSub].
-  void score(const Strip& strip, int sub, Fetch& fetch) {
+  /// Scores of the strip's rows with the keys of a sub, [rows][kSub]. The first strip also packs
+  /// their values, of latent keys while they are in the first cache.
+  void score(const Strip& strip, const dense::TileRows& keys, int sub, Fetch& fetch) {
     const int columns = strip.count * kColumns;
     const std::int64_t step_numbers = kSide * columns * Panel::kPair;
     const Number* const q = block_.q + strip.row * p_.scratch.q_stride;
@@ -272,7 +254,10 @@ class FewRows : TilePanel<Unit, T> {
     for (int g = 0; g < kSub / kSide; g += 2) {
       const Group& left = groups[g].at != nullptr ? groups[g] : groups[g + 1];
       const Group& right = groups[g + 1].at != nullptr ? groups[g + 1] : left;
-      if (right.at == nullptr) continue;
+      if (right.at == nullptr) {
+        if (!packed_[sub]) pack(keys, sub, g);
+        continue;
+      }
       tiles_.template zero<0>();
       tiles_.template zero<1>();
       for (int step = 0; step < steps_; ++step) {
@@ -285,6 +270,7 @@ class FewRows : TilePanel<Unit, T> {
       }
       tiles_.template store<0>(turned_ + g * kSide * kSide, kLine);
       tiles_.template store<1>(turned_ + (g + 1) * kSide * kSide, kLine);
+      if (!packed_[sub]) pack(keys, sub, g);
     }
     for (int key = 0; key < kSub; key += kLanes) {
       for (int column = 0; column < columns; column += kLanes) {
@@ -301,6 +287,12 @@ class FewRows : TilePanel<Unit, T> {
         Digits::template join<kSub>(scores_ + r * kSub, scores_ + (strip.count + r) * kSub,
                                     digit_value_[strip.row + r]);
     }
+  }
+
+  /// The values of two groups of keys.
+  void pack(const dense::TileRows& keys, int sub, int group) const {
+    this->pack_values(keys, block_.v + sub * kSub * p_.scratch.o_stride, group * kSide,
+                      (group + 2) * kSide);
   }
 
   void add_values(const Strip& strip, const dense::TileRows (&keys)[kSubs], Fetch& fetch) {
@@ -344,6 +336,7 @@ class FewRows : TilePanel<Unit, T> {
   const int steps_;
   Tiles tiles_;
   int shaped_rows_ = 0;
+  bool packed_[kSubs] = {};  ///< values of the panel's subs
   Group groups_[kGroups];
   dense::TileRows keys_[2][kSubs];
   float digit_value_[kDigits ? kMostRows : 1];  ///< of a row's queries

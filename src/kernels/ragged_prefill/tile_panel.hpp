@@ -224,9 +224,9 @@ class TilePanel {
     }
   }
 
-  void pack_values(const dense::TileRows& keys, Number* out) const {
+  void pack_values(const dense::TileRows& keys, Number* out, int first = 0, int end = kSub) const {
     const std::int64_t o_stride = p_.scratch.o_stride;
-    for (int key = 0; key < kSub; key += kPair) {
+    for (int key = first; key < end; key += kPair) {
       Number* const row_of_tile = out + key / tile::kDepth * tile::kDepth * o_stride +
                                   key % tile::kDepth / kPair * tile::kSide * kPair;
       for (std::int64_t d = 0; d < o_stride; d += Unit::kNumbers) {
