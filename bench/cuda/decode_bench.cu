@@ -188,6 +188,8 @@ struct Launchable {
   Array<std::uint8_t> workspace;  ///< work, chunks
   Array<float> partial_o;
   Array<float2> partial_state;
+  Array<float4> mail_o;
+  Array<float2> mail_state;
   Array<std::int32_t> counters;
 };
 
@@ -234,7 +236,18 @@ Launchable prepare(const Kernel& kernel, const Data& d, const Cut& cut) {
   l.counters = Array<std::int32_t>(items + 1);
   l.counters.fill_bytes(0);
 
+  // Handed over where each block has a part at most.
   Params& p = l.params;
+  if (static_cast<int>(d.p.lens.size()) < l.grid / shape.units) {
+    const std::size_t mail =
+        std::size_t{1} * l.grid * shape.heads_per_cta * kernel.rows * d.p.dim_vo / 4;
+    l.mail_o = Array<float4>(mail);
+    l.mail_state = Array<float2>(mail);
+    l.mail_o.fill_bytes(0xff);
+    l.mail_state.fill_bytes(0xff);
+    p.mail_o = l.mail_o.get();
+    p.mail_state = l.mail_state.get();
+  }
   p.q = d.q.get();
   p.q_token_stride = std::int64_t{d.p.qo_heads} * d.p.dim_qk;
   p.q_head_stride = d.p.dim_qk;
@@ -284,11 +297,16 @@ void launch(const Kernel& kernel, const Launchable& l, cudaStream_t stream, bool
   config.blockDim = static_cast<unsigned>(32 * kernel.warps);
   config.dynamicSmemBytes = static_cast<std::size_t>(kernel.shared_bytes);
   config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = overlap ? 1 : 0;
+  cudaLaunchAttribute attributes[2]{};
+  config.attrs = attributes;
+  if (overlap) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (l.params.mail_o != nullptr) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+    attributes[config.numAttrs++].val.cooperative = 1;
+  }
   check(cudaLaunchKernelEx(&config, kernel.function, l.params), kernel.name);
 }
 
@@ -768,9 +786,11 @@ int main(int argc, char** argv) {
     wrong += verify_all(others);
   }
   if (asked("smoke")) {
+    // Pieces in levels, and one a block, handed over.
     for (const Kernel* k : {&kernels[0], &kernels[3], &others[0], &others[3]})
-      wrong += !verify(*k, {.qo_heads = 8, .kv_heads = 2, .lens = {0, 1, 17, 300}},
-                       {.min_tokens = 16}, "smoke");
+      for (const int even : {0, 1 << 20})
+        wrong += !verify(*k, {.qo_heads = 8, .kv_heads = 2, .lens = {0, 1, 17, 300}},
+                         {.min_tokens = 16, .even_tokens = even, .least_even_tokens = 16}, "smoke");
     wrong += smoke_plans(kernels[0]);
     std::printf("smoke: %d wrong\n", wrong);
   }

@@ -55,7 +55,7 @@ struct DecodeChunk {
   std::int32_t parts = 1;  ///< 1: the whole request
   std::int32_t first_place =
       0;  ///< part i of unit u is kept at place (first_place + i) * units + u
-  std::int32_t reserved = 0;
+  std::int32_t side_by_side = 0;  ///< 1: the list is even, the request's parts follow one another
 };
 static_assert(sizeof(DecodeChunk) == 48, "three vector loads");
 
@@ -201,8 +201,9 @@ namespace detail {
 }
 
 /// Piece i of `pieces` as a chunk; `s` says where the request stood before them.
-[[nodiscard]] constexpr DecodeChunk chunk_of(const DecodeRequest& request, const CutState& s,
-                                             const CutPieces& pieces, std::int32_t i) {
+[[nodiscard]] constexpr DecodeChunk chunk_of(const CutLevels& levels, const DecodeRequest& request,
+                                             const CutState& s, const CutPieces& pieces,
+                                             std::int32_t i) {
   const std::int64_t tiles = pieces.tiles;
   const auto cut = [&](std::int64_t n) {
     return s.at + (n == 0 ? 0
@@ -215,7 +216,8 @@ namespace detail {
           .tile_end = cut(i + 1),
           .part = s.part + i,
           .parts = s.parts,
-          .first_place = s.first_place};
+          .first_place = s.first_place,
+          .side_by_side = levels.even ? 1 : 0};
 }
 
 /// Cuts `num_requests` requests: `request(r)` gives one, `state(r)` its CutState, `emit(index,
@@ -263,7 +265,7 @@ constexpr DecodeWork cut_requests(const CutRule& rule, std::int32_t tile, std::i
       const CutPieces pieces = pieces_at(levels, s.level, s);
       const DecodeRequest& now = request(r);
       for (std::int32_t i = 0; i < pieces.count; ++i)
-        emit(work.num_chunks++, chunk_of(now, s, pieces, i));
+        emit(work.num_chunks++, chunk_of(levels, now, s, pieces, i));
     }
     work.num_items = work.num_chunks * rule.units;
     if (r == num_requests) return work;
@@ -295,7 +297,7 @@ constexpr DecodeWork cut_requests(const CutRule& rule, std::int32_t tile, std::i
     if (pieces.count == 0) return;
     const DecodeRequest& now = request(r);
     for (std::int32_t i = 0; i < pieces.count; ++i)
-      emit(work.num_chunks++, chunk_of(now, s, pieces, i));
+      emit(work.num_chunks++, chunk_of(levels, now, s, pieces, i));
     s.part += pieces.count;
     s.at += pieces.tiles;
   };

@@ -27,15 +27,16 @@ inline void go(Place& here, Place there) {
   keep(boost::context::detail::jump_fcontext(there, &here));
 }
 
-/// Mapped once: a page that may not be touched lies under each.
+/// Mapped once. Where `guarded`, a page that may not be touched lies under each; a process has not
+/// enough mappings for all blocks of a grid to have them.
 class Stacks {
  public:
-  Stacks() {
+  explicit Stacks(bool guarded) {
     void* const all = mmap(nullptr, kMostThreads * kBytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (all == MAP_FAILED) throw std::bad_alloc();
     base_ = static_cast<unsigned char*>(all);
-    for (int i = 0; i < kMostThreads; ++i)
+    for (int i = 0; guarded && i < kMostThreads; ++i)
       mprotect(base_ + static_cast<std::size_t>(i) * kBytes, kGuardBytes, PROT_NONE);
   }
 

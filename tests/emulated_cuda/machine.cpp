@@ -55,7 +55,17 @@ struct Thread {
 
 class Block {
  public:
-  void run(uint3 index, dim3 size, std::size_t dynamic_bytes, const std::function<void()>& thread);
+  explicit Block(bool guarded) : stacks_(guarded) {}
+
+  void start(uint3 index, dim3 size, std::size_t dynamic_bytes,
+             const std::function<void()>& thread);
+  /// Runs until every thread waits, for others or for its next turn; whether any ran.
+  bool turn();
+  /// Carries out one of the deferred; whether there was one.
+  bool deliver_one();
+  [[nodiscard]] bool ended() const { return live_ == 0; }
+  [[nodiscard]] const std::optional<std::string>& trapped() const { return trapped_; }
+  [[nodiscard]] std::string places() const;
 
   /// The place where a whole warp meets, or some lanes of it, or a warpgroup.
   Meeting& of_warp(int warp, std::uint32_t mask);
@@ -86,15 +96,15 @@ class Block {
   static void begin(Arrival from);
   void work(int worker);
   void finish_thread();
-  void deliver_one();
-  [[nodiscard]] std::string places() const;
 
+  uint3 index_{};
   std::vector<Thread> threads_;
   std::vector<Place> workers_;  ///< kept from block to block
   std::vector<int> idle_;
   const std::function<void()>* body_ = nullptr;
   Place scheduler_ = nullptr;
   Queue ready_;
+  std::vector<int> next_turn_;
   std::array<Meeting, kMostThreads / 32> warps_{};
   std::array<Meeting, kMostThreads / 128> warpgroups_{};
   std::array<std::shared_ptr<void>, kMostThreads / 128> states_;
@@ -110,19 +120,25 @@ class Block {
   alignas(1024) unsigned char memory_[kSharedBase + kSharedBytes];
 };
 
-Block& block() {
-  static const std::unique_ptr<Block> the_one = std::make_unique<Block>();
-  return *the_one;
+/// The one whose turn it is.
+Block* running = nullptr;
+Block& block() { return *running; }
+
+/// The n-th of those that run side by side.
+Block& nth_block(std::size_t n) {
+  static std::vector<std::unique_ptr<Block>> all;
+  while (all.size() <= n) all.push_back(std::make_unique<Block>(all.empty()));
+  return *all[n];
 }
 
-void Block::run(uint3 index, dim3 size, std::size_t dynamic_bytes,
-                const std::function<void()>& thread) {
+void Block::start(uint3 index, dim3 size, std::size_t dynamic_bytes,
+                  const std::function<void()>& thread) {
   if (dynamic_bytes > kSharedBytes) throw Trap("a block asks for more shared memory than there is");
   const int count = static_cast<int>(size.x * size.y * size.z);
   if (count > kMostThreads) throw Trap("a block of more than 1024 threads");
   // All ones: NaN in every floating type, so that reading what nobody wrote shows.
   std::memset(memory(), 0xFF, dynamic_bytes);
-  blockIdx = index;
+  index_ = index;
   if (live_ > 0) {
     // The last block trapped: who stands in its kernel never comes out of it.
     workers_.clear();
@@ -130,6 +146,7 @@ void Block::run(uint3 index, dim3 size, std::size_t dynamic_bytes,
   }
   trapped_.reset();
   ready_.clear();
+  next_turn_.clear();
   for (Meeting& m : warps_) m.what = nullptr;
   for (Meeting& m : warpgroups_) m.what = nullptr;
   states_ = {};
@@ -148,25 +165,29 @@ void Block::run(uint3 index, dim3 size, std::size_t dynamic_bytes,
     t.index = {n % size.x, n / size.x % size.y, n / (size.x * size.y)};
     ready(i);
   }
-  while (live_ > 0 && !trapped_) {
-    if (!ready_.empty()) {
-      choose();
-      hand_over(scheduler_);
-    } else if (deferred_.empty()) {
-      trapped_ = "deadlock: " + places();
-    } else {
-      deliver_one();
-    }
-  }
-  if (trapped_) throw Trap(*trapped_);
-  while (!deferred_.empty()) deliver_one();
 }
 
-void Block::deliver_one() {
+bool Block::turn() {
+  const bool any = !ready_.empty();
+  running = this;
+  blockIdx = index_;
+  while (!ready_.empty() && !trapped_) {
+    choose();
+    hand_over(scheduler_);
+  }
+  for (const int thread : next_turn_) ready(thread);
+  next_turn_.clear();
+  return any;
+}
+
+bool Block::deliver_one() {
+  if (deferred_.empty()) return false;
+  running = this;
   current_ = -1;
   const auto deliver = std::move(deferred_.front());
   deferred_.pop_front();
   deliver();
+  return true;
 }
 
 void Block::choose() {
@@ -295,7 +316,7 @@ void Block::wake(const void* place) {
 }
 
 void Block::yield() {
-  ready(current_);
+  next_turn_.push_back(current_);
   suspend("its next turn");
 }
 
@@ -318,6 +339,26 @@ std::string Block::places() const {
   return text;
 }
 
+void run_blocks(const std::vector<Block*>& blocks) {
+  for (;;) {
+    bool any = false;
+    for (Block* const b : blocks) {
+      any |= b->turn();
+      if (b->trapped()) throw Trap(*b->trapped());
+    }
+    if (any) continue;
+    // What is left when all have ended is delivered as well.
+    for (Block* const b : blocks)
+      if (!any) any = b->deliver_one();
+    if (any) continue;
+    std::string places;
+    for (Block* const b : blocks)
+      if (!b->ended()) places += (places.empty() ? "" : "; ") + b->places();
+    if (places.empty()) return;
+    throw Trap("deadlock: " + places);
+  }
+}
+
 }  // namespace
 
 Rules& rules() {
@@ -334,15 +375,22 @@ Rules& rules() {
 }
 
 void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes,
-              const std::function<void()>& thread) {
+              const std::function<void()>& thread, bool side_by_side) {
   static std::mutex one_launch;
   const std::lock_guard lock(one_launch);
   gridDim = grid;
   blockDim = size;
+  std::vector<Block*> blocks;
   for (unsigned z = 0; z < grid.z; ++z)
     for (unsigned y = 0; y < grid.y; ++y)
-      for (unsigned x = 0; x < grid.x; ++x)
-        block().run({x, y, z}, size, dynamic_shared_bytes, thread);
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blocks.push_back(&nth_block(blocks.size()));
+        blocks.back()->start({x, y, z}, size, dynamic_shared_bytes, thread);
+        if (side_by_side) continue;
+        run_blocks(blocks);
+        blocks.clear();
+      }
+  if (!blocks.empty()) run_blocks(blocks);
 }
 
 void meet_warp(std::uint32_t mask, const char* what, void* lane, Together together) {

@@ -2,8 +2,9 @@
 // threads do together (warp shuffles, matrix products, barriers) is a meeting that the last one to
 // come carries out for all.
 //
-// Blocks of a grid run one after another on the caller's thread. A block in which nobody can go on
-// is a deadlock, reported with each thread's place; on a card it would hang.
+// Blocks of a grid run one after another on the caller's thread, those of a cooperative launch side
+// by side. Where nobody can go on is a deadlock, reported with each thread's place; on a card it
+// would hang.
 //
 // Asynchronous copies and products have two extremes, both legal on a card, and a correct kernel
 // gives the same bits under either: `early` carries each out when it is asked for, `late` when it
@@ -40,7 +41,7 @@ struct Trap : std::runtime_error {
 
 /// Runs `thread` once for every thread of the grid. Throws Trap.
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-              const std::function<void()>& thread);
+              const std::function<void()>& thread, bool side_by_side = false);
 
 // What follows is called by threads of a running block.
 

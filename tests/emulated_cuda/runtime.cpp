@@ -69,9 +69,9 @@ cudaError_t do_or_record(cudaStream_t stream, std::function<cudaError_t()> work)
 }
 
 cudaError_t run(dim3 grid, dim3 block, std::size_t shared_bytes,
-                const std::function<void()>& thread) {
+                const std::function<void()>& thread, bool side_by_side) {
   try {
-    run_grid(grid, block, shared_bytes, thread);
+    run_grid(grid, block, shared_bytes, thread, side_by_side);
     return cudaSuccess;
   } catch (const Trap& trap) {
     std::fprintf(stderr, "emulated kernel: %s\n", trap.what());
@@ -116,14 +116,14 @@ void enqueue(cudaStream_t stream, std::function<void()> work) {
 }
 
 void launch(cudaStream_t stream, dim3 grid, dim3 block, std::size_t shared_bytes,
-            std::function<void()> thread) {
+            std::function<void()> thread, bool side_by_side) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535 ||
       block.x * block.y * block.z == 0 || block.x * block.y * block.z > 1024) {
     (void)remember(cudaErrorInvalidConfiguration);
     return;
   }
-  (void)do_or_record(stream, [grid, block, shared_bytes, thread = std::move(thread)] {
-    return run(grid, block, shared_bytes, thread);
+  (void)do_or_record(stream, [grid, block, shared_bytes, thread = std::move(thread), side_by_side] {
+    return run(grid, block, shared_bytes, thread, side_by_side);
   });
 }
 
@@ -138,8 +138,15 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
   const auto known = runtime().kernels.find(kernel);
   if (known == runtime().kernels.end()) return remember(cudaErrorInvalidDeviceFunction);
   runtime().last = cudaSuccess;
+  bool cooperative = false;
+  for (unsigned i = 0; i < config->numAttrs; ++i)
+    cooperative |= config->attrs[i].id == cudaLaunchAttributeCooperative &&
+                   config->attrs[i].val.cooperative != 0;
+  const auto blocks = std::int64_t{config->gridDim.x} * config->gridDim.y * config->gridDim.z;
+  const auto fit = static_cast<std::int64_t>(kSharedPerSm / (config->dynamicSmemBytes + 1024));
+  if (cooperative && blocks > fit * num_sms()) return remember(cudaErrorCooperativeLaunchTooLarge);
   launch(config->stream, config->gridDim, config->blockDim, config->dynamicSmemBytes,
-         known->second(arguments));
+         known->second(arguments), cooperative);
   return runtime().last;
 }
 

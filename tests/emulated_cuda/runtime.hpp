@@ -18,6 +18,6 @@ void enqueue(cudaStream_t stream, std::function<void()> work);
 
 /// An error is kept for cudaGetLastError, as after any launch.
 void launch(cudaStream_t stream, dim3 grid, dim3 block, std::size_t shared_bytes,
-            std::function<void()> thread);
+            std::function<void()> thread, bool side_by_side = false);
 
 }  // namespace attune::emulated

@@ -125,6 +125,7 @@ class PagedBackend final : public Backend {
   [[nodiscard]] Result<attention::BatchFacts> check(const BatchView& batch) const;
   Status upload(const PagedPlan& plan, Stream stream);
   Status zero_counters(const PagedPlan& plan, Stream stream);
+  Status empty_mailboxes(const PagedPlan& plan, Stream stream);
   Status refresh_on_device(PagedPlan& plan, const BatchView& batch, Stream stream);
   Status run_levels(const PagedPlan& plan, const LayerCall& call, Stream stream) const;
   Status run_prefill(const PagedPlan& plan, const LayerCall& call, Stream stream) const;
@@ -161,6 +162,17 @@ Status PagedBackend::zero_counters(const PagedPlan& plan, Stream stream) {
       kPlanCopy);
 }
 
+/// Runs leave them empty, refreshes leave them alone.
+Status PagedBackend::empty_mailboxes(const PagedPlan& plan, Stream stream) {
+  if (!plan.sizes.mails) return {};
+  const auto* end =
+      reinterpret_cast<const std::byte*>(plan.parts.decode_mail_state + plan.parts.num_mail);
+  auto* begin = reinterpret_cast<std::byte*>(plan.parts.decode_mail_o);
+  return device::cuda::call_status(
+      cudaMemsetAsync(begin, 0xff, static_cast<std::size_t>(end - begin), native(stream)),
+      "emptying a plan's mailboxes");
+}
+
 Result<PlanHandle> PagedBackend::plan(const BatchView& batch, const Workspace& workspace,
                                       Stream stream) {
   auto facts = check(batch);
@@ -175,6 +187,7 @@ Result<PlanHandle> PagedBackend::plan(const BatchView& batch, const Workspace& w
   made->sizes.kv_entries +=
       static_cast<std::int64_t>((workspace.device_bytes - wanted) / sizeof(std::int32_t));
   made->parts = parts_of(setup_, made->sizes, workspace.device);
+  if (Status s = empty_mailboxes(*made, stream); !s.ok()) return s;
   if (batch.on_device.given()) {
     made->decodes = facts->num_qo_tokens > 0;
     if (Status s = zero_counters(*made, stream); !s.ok()) return s;
@@ -365,6 +378,10 @@ Status PagedBackend::run(const Plan& plan, const LayerCall& call, Stream stream)
     p.listed_before = !mine.tables.given();
     p.partial_o = mine.parts.decode_o;
     p.partial_state = mine.parts.decode_state;
+    if (mine.sizes.mails && !mine.beside) {
+      p.mail_o = mine.parts.decode_mail_o;
+      p.mail_state = mine.parts.decode_mail_state;
+    }
     p.claims = mine.parts.counters;
     p.arrivals = mine.parts.counters + 1;
     const plan::DecodeShape& shape = mine.sizes.shape;

@@ -137,6 +137,7 @@ Sizes sizes_of(const Setup& setup, const BatchBounds& bounds) {
     n.decode_parts = std::max(2, kPartsPerCta * setup.decode_grid / heads_of(setup));
     n.max_chunks = static_cast<std::int32_t>(bounds.max_batch) + n.decode_parts +
                    ceil_div(2 * setup.decode_grid, n.shape.units) + 1;
+    n.mails = bounds.max_batch < setup.decode_grid / n.shape.units;
     n.plan_rows = kernels::decode_plan::sm80::rows_wanted(bounds.max_batch);
   }
   if (!bounds.decode_only || !decodes_possible(setup)) {
@@ -178,6 +179,13 @@ Parts lay_out(const Setup& setup, const Sizes& n, plan::WorkspaceCutter& cut) {
   if (parts.counters != nullptr) parts.prefill_arrivals = parts.counters + 1 + decode_places;
   parts.decode_o = cut.take<float>(decode_part_rows * setup.decode->head_dim_vo);
   parts.decode_state = cut.take<float2>(decode_part_rows);
+  // Whatever the batch: its size is the backend's to know.
+  parts.num_mail = decodes_possible(setup)
+                       ? std::int64_t{setup.decode_grid} * n.shape.heads_per_cta *
+                             decode_rows(setup) * setup.decode->head_dim_vo / 4
+                       : 0;
+  parts.decode_mail_o = cut.take<float4>(parts.num_mail);
+  parts.decode_mail_state = cut.take<float2>(parts.num_mail);
   parts.prefill_o = cut.take<float>(prefill_part_rows * setup.prefill->head_dim_vo);
   parts.prefill_state = cut.take<float2>(prefill_part_rows);
   parts.state_o = cut.take<float>(n.state_rows * setup.spec.num_qo_heads * setup.spec.head_dim_vo);

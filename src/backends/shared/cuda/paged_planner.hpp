@@ -63,6 +63,9 @@ struct Parts {
   std::int32_t* prefill_arrivals = nullptr;
   float* decode_o = nullptr;
   float2* decode_state = nullptr;
+  float4* decode_mail_o = nullptr;  ///< every bit set between runs, and so …
+  float2* decode_mail_state = nullptr;
+  std::int64_t num_mail = 0;  ///< places of both
   float* prefill_o = nullptr;
   float2* prefill_state = nullptr;
   float* state_o = nullptr;    ///< [state_rows, num_qo_heads, head_dim_vo]
@@ -91,6 +94,7 @@ struct Sizes {
   plan::DecodeShape shape;
   std::int32_t decode_parts = 0;  ///< places, in chunks
   std::int32_t max_chunks = 0;
+  bool mails = false;  ///< so few requests that each block may have one part of one
   std::int64_t plan_rows = 0;
   std::int32_t prefill_parts = 0;
   std::int64_t max_items = 0;

@@ -244,7 +244,7 @@ class Planner {
                   : row.first_chunk + (next < entries ? long_chunks_[next] : of_long);
       const CutPieces pieces = attention::pieces_at(levels, level, s);
       for (int i = thread_ % kSharers; i < pieces.count; i += kSharers)
-        put(first + i, attention::chunk_of(row.request, s, pieces, i));
+        put(first + i, attention::chunk_of(levels, row.request, s, pieces, i));
     }
     if (thread_ != 0) return;
     const std::int32_t chunks = of_long + shared_.short_chunks[kMostLevels];

@@ -1,6 +1,7 @@
 // The decode kernel: persistent CTAs take items (attention/work_list.hpp), each warp its own tiles.
 // Whole rows are written at once, parts meet in the workspace, where the last one to arrive joins
-// them in order.
+// them in order; or, where each block has one part and all run at the same time, each joins a share
+// of its row's outputs.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,6 +11,7 @@
 #include "kernels/paged_decode/sm80/tile.cuh"
 #include "kernels/ptx/atomic.cuh"
 #include "kernels/ptx/launch.cuh"
+#include "kernels/ptx/mailbox.cuh"
 
 namespace attune::kernels::paged_decode::sm80 {
 
@@ -139,6 +141,42 @@ class DecodeKernel {
   }
 
  private:
+  /// Four adjacent outputs of one query head of this CTA.
+  struct Output {
+    int head;  ///< among heads_per_cta
+    int row;
+    int dim;
+    RowTarget target;
+  };
+
+  /// A running join of parts: maximum in base 2, sum, outputs.
+  struct Joined {
+    float maximum = -INFINITY;
+    float sum = 0.0f;
+    float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+
+    __device__ void rescale(float top) {
+      const float factor = ptx::exp2_approx(maximum - (top == -INFINITY ? 0.0f : top));
+      sum *= factor;
+      v = make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
+      maximum = top;
+    }
+    /// What the lane `step` away has.
+    [[nodiscard]] __device__ Joined of_lane(int step) const {
+      const auto get = [&](float x) { return __shfl_xor_sync(0xffffffffu, x, step); };
+      Joined other;
+      other.maximum = get(maximum);
+      other.sum = get(sum);
+      other.v = make_float4(get(v.x), get(v.y), get(v.z), get(v.w));
+      return other;
+    }
+    __device__ void add(float part_maximum, float part_sum, float4 part) {
+      const float weight = ptx::exp2_approx(part_maximum - (maximum == -INFINITY ? 0.0f : maximum));
+      sum += weight * part_sum;
+      add_scaled(v, weight, part);
+    }
+  };
+
   /// Tile `taken` + Ahead of this warp is in its stage.
   template <int Ahead>
   static __device__ void wait_for(const RingLoader<Policy>& loader, int taken) {
@@ -197,32 +235,29 @@ class DecodeKernel {
     publish(state, free_stage);
     __syncthreads();
     const bool whole = item.chunk.parts == 1;
+    const bool mails =
+        !Policy::kBeside && !whole && item.chunk.side_by_side != 0 && p_.mail_o != nullptr;
     const std::int64_t place =
         static_cast<std::int64_t>(item.chunk.first_place + item.chunk.part) * p_.units.divisor +
         item.unit;
     for (int at = threadIdx.x; at < num_outputs(); at += Policy::kThreads) {
       const Output out = output_of(item, at);
       if (out.row >= out.target.rows || (Policy::kPadded && out.dim >= p_.head_dim_vo)) continue;
-      float maximum = -INFINITY;
-      for (int i = 0; i < role_.num_slices; ++i)
-        maximum = fmaxf(maximum, state_of(i * p_.heads_per_cta + out.head, out.row).x);
-      const float shift = maximum == -INFINITY ? 0.0f : maximum;
-      float sum = 0.0f;
-      float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-      for (int i = 0; i < role_.num_slices; ++i) {
-        const int warp = i * p_.heads_per_cta + out.head;
-        const float2 part = state_of(warp, out.row);
-        const float weight = ptx::exp2_approx(part.x - shift);
-        sum += weight * part.y;
-        add_scaled(v, weight, outputs_of(warp, out.row, out.dim));
-      }
+      const Joined joined = join_warps(out);
       if (whole) {
-        write_output(p_, out.target, out.row, out.dim, v, maximum, sum);
+        write_output(p_, out.target, out.row, out.dim, joined.v, joined.maximum, joined.sum);
+      } else if (mails) {
+        ptx::send(p_.mail_o + mail_place(id, at), joined.v);
+        ptx::send(p_.mail_state + mail_place(id, at), make_float2(joined.maximum, joined.sum));
       } else {
         const std::int64_t row = partial_row(place, out);
-        *reinterpret_cast<float4*>(p_.partial_o + row * Policy::kDimVo + out.dim) = v;
-        if (out.dim == 0) p_.partial_state[row] = make_float2(maximum, sum);
+        *reinterpret_cast<float4*>(p_.partial_o + row * Policy::kDimVo + out.dim) = joined.v;
+        if (out.dim == 0) p_.partial_state[row] = make_float2(joined.maximum, joined.sum);
       }
+    }
+    if (mails) {
+      collect(item, id);
+      return;  // it was the block's only item
     }
     if (arriving >= 0 && *is_last_ != 0) join(read_item(p_, arriving));
     if (threadIdx.x == 0) {
@@ -235,6 +270,28 @@ class DecodeKernel {
     __syncthreads();
     arriving = whole ? -1 : id;
     if (!whole && static_cast<int>(threadIdx.x) == n % Policy::kWarps * 32) arrive(item);
+  }
+
+  /// One output over the warps of its head, all of them asked at once.
+  __device__ Joined join_warps(const Output& out) const {
+    float2 states[Policy::kWarps];
+    float4 values[Policy::kWarps];
+    Joined joined;
+#pragma unroll
+    for (int i = 0; i < Policy::kWarps; ++i) {
+      states[i] = make_float2(-INFINITY, 0.0f);
+      values[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      if (i < role_.num_slices) {
+        const int warp = i * p_.heads_per_cta + out.head;
+        states[i] = state_of(warp, out.row);
+        values[i] = outputs_of(warp, out.row, out.dim);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < Policy::kWarps; ++i) joined.maximum = fmaxf(joined.maximum, states[i].x);
+#pragma unroll
+    for (int i = 0; i < Policy::kWarps; ++i) joined.add(states[i].x, states[i].y, values[i]);
+    return joined;
   }
 
   /// Hands this warp's state to the CTA.
@@ -258,14 +315,6 @@ class DecodeKernel {
     }
     if (lane_ == 0) free_stages_[warp_] = free_stage;
   }
-
-  /// Four adjacent outputs of one query head of this CTA.
-  struct Output {
-    int head;  ///< among heads_per_cta
-    int row;
-    int dim;
-    RowTarget target;
-  };
 
   __device__ int rows_limit() const { return static_cast<int>(p_.rows.divisor); }
   __device__ int num_outputs() const { return p_.heads_per_cta * rows_limit() * kVectors; }
@@ -302,25 +351,6 @@ class DecodeKernel {
     *is_last_ = before == item.chunk.parts - 1 ? 1 : 0;
     if (*is_last_ != 0) *counter = 0;
   }
-
-  /// A running join of parts: maximum in base 2, sum, outputs.
-  struct Joined {
-    float maximum = -INFINITY;
-    float sum = 0.0f;
-    float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-
-    __device__ void rescale(float top) {
-      const float factor = ptx::exp2_approx(maximum - (top == -INFINITY ? 0.0f : top));
-      sum *= factor;
-      v = make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
-      maximum = top;
-    }
-    __device__ void add(float part_maximum, float part_sum, float4 part) {
-      const float weight = ptx::exp2_approx(part_maximum - (maximum == -INFINITY ? 0.0f : maximum));
-      sum += weight * part_sum;
-      add_scaled(v, weight, part);
-    }
-  };
 
   /// All parts of the row. Threads beyond one an output share the parts; who takes which depends on
   /// their number alone, so the bits do not depend on who came last.
@@ -373,6 +403,45 @@ class DecodeKernel {
         }
       }
       if (works && share == 0)
+        write_output(p_, out.target, out.row, out.dim, joined.v, joined.maximum, joined.sum);
+    }
+  }
+
+  __device__ std::int64_t mail_place(int id, int at) const {
+    return static_cast<std::int64_t>(id) * num_outputs() + at;
+  }
+
+  /// This block's share of the row's outputs, from all parts. Lanes next to each other share the
+  /// parts of an output; who takes which depends on their number alone.
+  __device__ void collect(const Item& item, int id) {
+    const int outputs = num_outputs();
+    const int parts = item.chunk.parts;
+    const int units = static_cast<int>(p_.units.divisor);
+    const int first = id - item.chunk.part * units;
+    const int share = (outputs + parts - 1) / parts;
+    const int end = min((item.chunk.part + 1) * share, outputs);
+    int sharers = 2;
+    while (sharers < parts && sharers < 32) sharers *= 2;
+    for (int base = item.chunk.part * share; base < end; base += Policy::kThreads / sharers) {
+      const int at = base + static_cast<int>(threadIdx.x) / sharers;
+      const Output out = output_of(item, min(at, outputs - 1));
+      const bool works =
+          at < end && out.row < out.target.rows && (!Policy::kPadded || out.dim < p_.head_dim_vo);
+      Joined joined;
+      for (int i = static_cast<int>(threadIdx.x) % sharers; works && i < parts; i += sharers) {
+        const std::int64_t place = mail_place(first + i * units, at);
+        float4 v;
+        float2 state;
+        ptx::receive(p_.mail_o + place, p_.mail_state + place, v, state);
+        joined.rescale(fmaxf(joined.maximum, state.x));
+        joined.add(state.x, state.y, v);
+      }
+      for (int step = sharers / 2; step > 0; step /= 2) {
+        const Joined other = joined.of_lane(step);
+        joined.rescale(fmaxf(joined.maximum, other.maximum));
+        joined.add(other.maximum, other.sum, other.v);
+      }
+      if (works && static_cast<int>(threadIdx.x) % sharers == 0)
         write_output(p_, out.target, out.row, out.dim, joined.v, joined.maximum, joined.sum);
     }
   }

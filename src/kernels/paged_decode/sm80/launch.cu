@@ -77,11 +77,18 @@ Status launch(const Instance& instance, const Params& params, int grid, int shar
   config.blockDim = static_cast<unsigned>(32 * instance.warps);
   config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
   config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = order == Order::after ? 0 : 1;
+  cudaLaunchAttribute attributes[2]{};
+  config.attrs = attributes;
+  if (order != Order::after) {
+    cudaLaunchAttribute& overlaps = attributes[config.numAttrs++];
+    overlaps.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlaps.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (params.mail_o != nullptr) {
+    cudaLaunchAttribute& together = attributes[config.numAttrs++];
+    together.id = cudaLaunchAttributeCooperative;
+    together.val.cooperative = 1;
+  }
   void* arguments[] = {const_cast<Params*>(&params)};
   const cudaError_t error = cudaLaunchKernelExC(
       &config, order == Order::beside ? instance.beside : instance.kernel, arguments);

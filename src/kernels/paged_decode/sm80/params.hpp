@@ -41,6 +41,10 @@ struct Params {
   float2* partial_state =
       nullptr;  ///< [places * units, heads_per_cta, rows] (maximum in base 2, sum)
   std::int32_t* arrivals = nullptr;  ///< [places * units], zero between runs
+  /// Of a cooperative launch: where parts of an even list are handed over, [items, outputs of a
+  /// block / 4], every word ptx::kNoMail between runs; nullptr: through the places above.
+  float4* mail_o = nullptr;
+  float2* mail_state = nullptr;
   std::int32_t* claims =
       nullptr;  ///< items taken beyond the first two of each CTA; zero between runs
 
