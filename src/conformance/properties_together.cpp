@@ -34,6 +34,8 @@ Status plan(Scene& scene, const Case& one, Halves& halves) {
     auto workspace = scene.stage->workspace(*scene.backend, half.prepared->batch);
     if (!workspace.ok()) return workspace.status();
     half.workspace = std::move(*workspace);
+    // It was filled on the first stream, and is planned in on the half's.
+    if (Status s = scene.stage->memory().synchronize(); !s.ok()) return s;
     auto made = scene.backend->plan(half.prepared->batch, half.workspace.view, half.stream);
     if (!made.ok()) return made.status();
     half.plan = std::move(*made);
