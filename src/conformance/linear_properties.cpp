@@ -180,7 +180,17 @@ Outcome graph_replay(const Subject& subject, const Case& one) {
   auto recording = d->scene.stage->memory().record(
       [&](Stream stream) { return d->scene.backend->run(*d->plan, d->prepared->call, stream); });
   if (!recording.ok()) return skipped(recording.status().text());
-  return decode_all(subject, one, *d, [&] { return (*recording)->replay(); });
+  if (Outcome o = decode_all(subject, one, *d, [&] { return (*recording)->replay(); });
+      o.verdict != Verdict::passed)
+    return o;
+  // A batch of fewer rows than were recorded.
+  Step step = rows_at(one, 0);
+  step.parts.pop_back();
+  auto fewer = d->scene.stage->prepare(step);
+  if (!fewer.ok()) return failed(fewer.status().text());
+  if (d->scene.backend->refresh(*d->plan, (*fewer)->batch, d->scene.stage->memory().stream()).ok())
+    return failed("refresh accepted a batch that the recorded run does not fit");
+  return {};
 }
 
 Outcome workspace_exact(const Subject& subject, const Case& one) {

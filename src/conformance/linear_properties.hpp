@@ -33,7 +33,7 @@ extern const Property kLinearNeighboursDoNotMatter;
 extern const Property kHugeStatePool;
 /// Hostile batches and calls come back as errors, and nothing is written.
 extern const Property kLinearRefusesHostileInput;
-/// A recorded run, refreshed and replayed, equals an eager one.
+/// A recorded run, refreshed and replayed, equals an eager one; a batch it does not fit is refused.
 extern const Property kLinearGraphReplay;
 
 }  // namespace attune::conformance

@@ -280,6 +280,12 @@ Outcome graph_replay(const Subject& subject, const Case& one) {
     (*planned)->step = step;
     if (Status s = stage.collect(**planned, answer); !s.ok()) return failed(s.text());
   }
+  // A batch of fewer rows than were recorded.
+  step.parts.pop_back();
+  auto fewer = stage.prepare(step);
+  if (!fewer.ok()) return failed(fewer.status().text());
+  if (scene->backend->refresh(**plan, (*fewer)->batch, stage.memory().stream()).ok())
+    return failed("refresh accepted a batch that the recorded run does not fit");
   if (Status s = workspace->check_guards(); !s.ok()) return failed(s.text());
   return against_reference(subject, *scene->problem, answer);
 }

@@ -42,7 +42,7 @@ extern const Property kRefusesHostileInput;
 /// Two plans with two workspaces, run at once (on two streams; on a CPU, by two threads), give what
 /// each gives alone.
 extern const Property kPlansRunTogether;
-/// A recorded run, refreshed and replayed, equals an eager one.
+/// A recorded run, refreshed and replayed, equals an eager one; a batch it does not fit is refused.
 extern const Property kGraphReplay;
 /// Page tables on the device give the bits of page tables on the host, refreshed and replayed.
 extern const Property kPlansOnTheDevice;
