@@ -463,6 +463,13 @@ TEST(LinearOnHopperWide, OneLongRequest) {
     expect_close(shape, DType::bf16, Gates::ordinary, {{2100}, {3}}, kChunked, kChunked);
 }
 
+/// On eight SMs scores runs beside scan here, and takes the chunks of both in turn.
+TEST(LinearOnHopperWide, TwoLongRequests) {
+  for (const Shape& shape :
+       {Shape{Variant::gdn, 2, 2, 128, 64, 4}, Shape{Variant::gdn, 1, 2, 100, 60, 4}})
+    expect_close(shape, DType::bf16, Gates::ordinary, {{900, 1150}, {3, 1}}, kChunked, kChunked);
+}
+
 /// Enough (request, head) pairs for blocks of two and of four tiles of the state's rows.
 TEST(LinearOnHopperWide, ManySteps) {
   Step step;

@@ -7,12 +7,19 @@
 namespace attune::kernels::ptx {
 
 __device__ __forceinline__ void bulk_load(void* to, const void* from, std::uint32_t bytes,
-                                          Mbarrier& done, CacheHint hint) {
+                                          Mbarrier& done,
+                                          CacheHint hint = CacheHint::evict_normal) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
       "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)),
       "l"(from), "r"(bytes), "r"(shared_address(&done)), "l"(static_cast<std::uint64_t>(hint))
       : "memory");
+}
+
+/// Between this thread's ordinary accesses to memory and the copy engine's: after writes that are
+/// about to be released to a block that copies them, and after acquiring them.
+__device__ __forceinline__ void fence_proxy_async_global() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
 }  // namespace attune::kernels::ptx

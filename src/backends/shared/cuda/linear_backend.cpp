@@ -117,6 +117,13 @@ class LinearBackend final : public Backend {
  private:
   Status upload(LinearPlan& plan, Stream stream) {
     write_image(plan.parts, plan.lists, plan.workspace.device, plan.image);
+    if (plan.parts.ready_bytes > 0)
+      if (cudaError_t error =
+              cudaMemsetAsync(plan.parts.ready, 0, plan.parts.ready_bytes, native(stream));
+          error != cudaSuccess) {
+        (void)cudaGetLastError();
+        return status_of(error, "linear attention: clearing a plan's counters");
+      }
     if (plan.image.empty()) return {};
     return device::cuda::copy_to_device(plan.workspace.device, plan.image.data(), plan.image.size(),
                                         stream, "linear attention: copying a plan to the device");

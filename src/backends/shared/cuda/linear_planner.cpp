@@ -28,26 +28,6 @@ bool aligned(const linear::Activations& a, std::int64_t columns, std::size_t ele
          static_cast<std::size_t>(columns) * element % unit == 0;
 }
 
-/// Chunks that a walk with output takes while one without takes the same and the rest with it.
-constexpr int kFirstOfTwo = 7;
-constexpr int kPartsOfTwo = 10;
-
-void walk_twice(LinearLists& lists) {
-  std::vector<sm90::Sequence> first_parts;
-  for (sm90::Sequence& whole : lists.sequences) {
-    if (whole.num_chunks < sm90::kCopyShares) continue;
-    sm90::Sequence part = whole;
-    part.num_chunks = whole.num_chunks * kFirstOfTwo / kPartsOfTwo;
-    part.num_tokens = part.num_chunks * kChunk;
-    part.copy = static_cast<std::int32_t>(first_parts.size());
-    whole.silent_chunks = part.num_chunks;
-    for (int share = 0; share < sm90::kCopyShares; ++share)
-      lists.chunks[static_cast<std::size_t>(whole.first_chunk + share)].copy = part.copy;
-    first_parts.push_back(part);
-  }
-  lists.sequences.insert(lists.sequences.end(), first_parts.begin(), first_parts.end());
-}
-
 }  // namespace
 
 LinearSizes sizes_of(const LinearSetup& setup, const BatchBounds& bounds) {
@@ -57,7 +37,6 @@ LinearSizes sizes_of(const LinearSetup& setup, const BatchBounds& bounds) {
   n.prompt_tokens = bounds.max_qo_tokens;
   n.sequences = std::min(bounds.max_batch, bounds.max_qo_tokens / least);
   n.chunks = bounds.max_qo_tokens / kChunk + n.sequences;
-  n.copies = std::min(n.sequences, most_copies(setup));
   return n;
 }
 
@@ -65,10 +44,15 @@ int padded_value_columns(const AttentionSpec& spec) {
   return base::round_up(spec.linear_head_dim_v, sm90::kNarrowSlice);
 }
 
-std::int64_t most_copies(const LinearSetup& setup) {
-  if (!setup.has_chunks() || setup.family != linear::Family::gdn) return 0;
-  const int slices = padded_value_columns(setup.spec) / sm90::kNarrowSlice;
-  return setup.num_sms / (2 * setup.spec.linear_num_v_heads * slices);
+int sms_of_scan_beside_scores(const LinearSetup& setup, std::int64_t num_sequences,
+                              std::int64_t num_chunks) {
+  constexpr int kLeastAnSm = 4;  // chunks of a head: fewer are done before scan is under way
+  if (setup.family != linear::Family::gdn ||
+      num_chunks * setup.spec.linear_num_v_heads < kLeastAnSm * setup.num_sms)
+    return 0;
+  const std::int64_t blocks = num_sequences * setup.spec.linear_num_v_heads *
+                              (padded_value_columns(setup.spec) / sm90::kNarrowSlice);
+  return 2 * blocks <= setup.num_sms ? static_cast<int>(blocks) : 0;
 }
 
 int padded_key_heads(const LinearSetup& setup) {
@@ -93,7 +77,7 @@ LinearParts lay_out(const LinearSetup& setup, const LinearSizes& n, void* worksp
   parts.spans = cut.take<sm90::Span>(n.spans);
   if (setup.recurs()) {
     parts.short_spans = cut.take<sm90::Span>(n.spans);
-    parts.sequences = cut.take<sm90::Sequence>(n.sequences + n.copies);
+    parts.sequences = cut.take<sm90::Sequence>(n.sequences);
     parts.chunks = cut.take<sm90::Chunk>(n.chunks);
   }
   parts.drafts = cut.take<sm90::Span>(n.drafts);
@@ -102,20 +86,24 @@ LinearParts lay_out(const LinearSetup& setup, const LinearSizes& n, void* worksp
     const AttentionSpec& s = setup.spec;
     const std::int64_t heads = s.linear_num_v_heads;
     const std::int64_t columns = sm90::key_columns(setup.family, s.linear_head_dim_k);
-    const std::int64_t keys = n.prompt_tokens * padded_key_heads(setup) * columns;
+    const bool delta = sm90::has_delta_rule(setup.family);
+    // With the delta rule chunks are whole tiles.
+    const std::int64_t rows = delta ? n.chunks * kChunk : n.prompt_tokens;
+    const std::int64_t keys = rows * padded_key_heads(setup) * columns;
     parts.q = cut.take<sm90::Half>(keys);
     parts.k = cut.take<sm90::Half>(keys);
-    parts.v = cut.take<sm90::Half>(n.prompt_tokens * heads * padded_value_columns(s));
-    parts.gates = cut.take<float>(n.chunks * heads * sm90::kNumGates * kChunk);
-    if (s.variant == Variant::gdn || s.variant == Variant::kda) {
-      parts.solve = cut.take<sm90::Half>(n.chunks * heads * kChunk * kChunk);
-      parts.scores = cut.take<sm90::Half>(n.chunks * heads * kChunk * kChunk);
-      parts.copies = cut.take<float>(n.copies * heads * s.linear_head_dim_v * s.linear_head_dim_k);
+    parts.v = cut.take<sm90::Half>(rows * heads * padded_value_columns(s));
+    if (delta) {
+      parts.pairs = cut.take<sm90::Pairs>(n.chunks * heads);
+    } else {
+      parts.gates = cut.take<float>(n.chunks * heads * sm90::kNumGates * kChunk);
     }
-    if (s.variant == Variant::kda) {
-      parts.k_until = cut.take<sm90::Half>(keys);
-      parts.end_decay = cut.take<float>(n.chunks * heads * columns);
+    if (setup.family == linear::Family::gdn) {
+      const std::int64_t ready = (n.chunks + n.sequences) * heads + 1;
+      parts.ready = cut.take<std::int32_t>(ready);
+      parts.ready_bytes = static_cast<std::size_t>(ready) * sizeof(std::int32_t);
     }
+    if (setup.family == linear::Family::kda) parts.k_until = cut.take<sm90::Half>(keys);
   }
   parts.bytes = cut.bytes();
   return parts;
@@ -163,14 +151,16 @@ Status make_lists(const LinearSetup& setup, const BatchView& batch, LinearLists&
       lists.chunks.push_back({.first_token = span.first_token + before,
                               .before = before,
                               .count = std::min(kChunk, span.num_tokens - before),
-                              .slot = span.slot});
+                              .slot = span.slot,
+                              .index = static_cast<std::int32_t>(lists.chunks.size())});
     lists.sequences.push_back({.first_token = span.first_token,
                                .num_tokens = span.num_tokens,
                                .first_chunk = first,
                                .num_chunks = static_cast<std::int32_t>(lists.chunks.size()) - first,
                                .slot = span.slot});
   }
-  if (static_cast<std::int64_t>(prompts.size()) <= most_copies(setup)) walk_twice(lists);
+  std::stable_sort(lists.chunks.begin(), lists.chunks.end(),
+                   [](const sm90::Chunk& a, const sm90::Chunk& b) { return a.before < b.before; });
   return {};
 }
 
@@ -199,11 +189,14 @@ PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
   const auto rows = [](sm90::Half* data, std::int64_t heads, std::int64_t columns) {
     return sm90::RowsOf{data, heads * columns, columns};
   };
+  const auto num_chunks = static_cast<std::int32_t>(lists.chunks.size());
+  const auto num_sequences = static_cast<std::int32_t>(lists.sequences.size());
+  const int of_scan = sms_of_scan_beside_scores(setup, num_sequences, num_chunks);
   PromptLaunch launch{.params = {.p = p,
                                  .chunks = parts.chunks,
                                  .sequences = parts.sequences,
-                                 .num_chunks = static_cast<std::int32_t>(lists.chunks.size()),
-                                 .num_sequences = static_cast<std::int32_t>(lists.sequences.size()),
+                                 .num_chunks = num_chunks,
+                                 .num_sequences = num_sequences,
                                  .key_heads = key_heads,
                                  .key_columns = key_columns,
                                  .value_columns = value_columns,
@@ -212,12 +205,16 @@ PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
                                  .v = rows(parts.v, p.num_v_heads, value_columns),
                                  .k_until = rows(parts.k_until, key_heads, key_columns),
                                  .gates = parts.gates,
-                                 .end_decay = parts.end_decay,
-                                 .solve = parts.solve,
-                                 .scores = parts.scores,
-                                 .copies = parts.copies},
-                      .slice = slice_of(setup, static_cast<std::int64_t>(lists.sequences.size()))};
+                                 .pairs = parts.pairs,
+                                 .ready = parts.ready,
+                                 .beside = of_scan > 0 ? setup.num_sms : 0,
+                                 .leaving = of_scan},
+                      .slice = slice_of(setup, num_sequences)};
   sm90::PromptParams& d = launch.params;
+  if (parts.ready != nullptr) {
+    d.passed = d.ready + std::int64_t{num_chunks} * p.num_v_heads;
+    d.next = d.passed + std::int64_t{num_sequences} * p.num_v_heads;
+  }
   const bool convolves = p.conv_kernel > 0;
   const linear::Activations& q = convolves ? p.conv_input : p.q;
   const linear::Activations& k = convolves ? p.conv_input : p.k;
@@ -228,8 +225,8 @@ PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
   d.wide_gate = aligned(p.gate, p.dk, element, 2 * element);
   d.wide_o = aligned({p.o, p.o_row}, p.dv, element, 8 * element);
   // Tensors that are as the products want them are read where they lie.
-  launch.copy_rows =
-      convolves || !p.bf16 || !d.wide_rows || p.dk != key_columns || p.dv != value_columns;
+  launch.copy_rows = sm90::has_delta_rule(p.family) || convolves || !p.bf16 || !d.wide_rows ||
+                     p.dk != key_columns || p.dv != value_columns;
   if (launch.copy_rows) return launch;
   const auto own = [](const linear::Activations& a, std::int64_t columns) {
     return sm90::RowsOf{const_cast<sm90::Half*>(static_cast<const sm90::Half*>(a.data)), a.row,

@@ -41,7 +41,6 @@ struct LinearSizes {
   std::int64_t prompt_tokens = 0;  ///< rows of workspace: all tokens of a batch that has prompts
   std::int64_t sequences = 0;
   std::int64_t chunks = 0;
-  std::int64_t copies = 0;  ///< requests that are walked twice
 };
 
 /// Pointers into the workspace.
@@ -58,11 +57,10 @@ struct LinearParts {
   kernels::linear::sm90::Half* k = nullptr;
   kernels::linear::sm90::Half* v = nullptr;
   kernels::linear::sm90::Half* k_until = nullptr;
-  kernels::linear::sm90::Half* solve = nullptr;
-  kernels::linear::sm90::Half* scores = nullptr;
+  kernels::linear::sm90::Pairs* pairs = nullptr;
   float* gates = nullptr;
-  float* end_decay = nullptr;
-  float* copies = nullptr;
+  std::int32_t* ready = nullptr;  ///< gdn: and behind it what else scores and scan count
+  std::size_t ready_bytes = 0;    ///< zeros before the first run
   std::size_t bytes = 0;
 };
 
@@ -71,7 +69,7 @@ struct LinearLists {
   std::vector<kernels::linear::sm90::Span> short_spans;
   std::vector<kernels::linear::sm90::Span> drafts;  ///< target_verify: one each, slot -1 = none
   std::vector<kernels::linear::sm90::Sequence> sequences;  ///< longest first
-  std::vector<kernels::linear::sm90::Chunk> chunks;
+  std::vector<kernels::linear::sm90::Chunk> chunks;        ///< first those that begin requests
   std::int64_t num_tokens = 0;
   std::int32_t most_tokens = 0;  ///< of a request
   std::int64_t max_slot = -1;
@@ -113,8 +111,11 @@ struct PromptLaunch {
 
 /// Value columns of a block of scan: wide where narrow blocks would not find an SM each.
 [[nodiscard]] int slice_of(const LinearSetup& setup, std::int64_t num_sequences);
-/// Requests of a batch that may be walked twice: as many as find an SM for every block.
-[[nodiscard]] std::int64_t most_copies(const LinearSetup& setup);
+/// Where scan wants an SM for each block and at most every other one, and there is much to do,
+/// gdn's scores runs beside it: how many. 0: scan follows scores. (kda's scores take too long to
+/// wait for.)
+[[nodiscard]] int sms_of_scan_beside_scores(const LinearSetup& setup, std::int64_t num_sequences,
+                                            std::int64_t num_chunks);
 [[nodiscard]] int padded_value_columns(const AttentionSpec& spec);
 [[nodiscard]] int padded_key_heads(const LinearSetup& setup);
 

@@ -1,11 +1,13 @@
 // Decays by channel (kda) in the products of a chunk (layer kernels): with G the log2 of the decay
 // summed from the chunk's begin, per channel,
 //   s_ij(x) = sum over channels of x_i k_j 2^(G_i - G_j)
-// has to be split between the operands. Halves of 32 tokens, L = G since the half's begin:
-//   rows    x_i 2^L_i                       of either half
-//   columns k_j 2^-L_j                      for rows of the same half
-//           k_j 2^(G_31 - G_j)              of the first half, for rows of the second
-// which stays finite where no channel loses more than 2^kStrong in a half. Elsewhere blocks of 16
+// has to be split between the operands. Halves of 32 tokens, L = G since the half's begin, M half
+// of what the half loses:
+//   rows    x_i 2^(L_i - M)                 of either half
+//   columns k_j 2^(M - L_j)                 for rows of the same half
+//           k_j 2^(G_31 - G_j + M)          of the first half, for rows of the second, whose M it
+//           is
+// which stays finite where no M is beyond 2^kStrong. Elsewhere blocks of 16
 // tokens get factors of their own, fragment by fragment, and if even a block decays that much its
 // diagonal pairs are taken one by one.
 #pragma once
@@ -23,7 +25,9 @@ struct ChannelDecays {
   /// Both factors of every pair stay finite. The safe gate allows 16 * 5 / ln 2 a block.
   static constexpr float kStrong = 116.2f;
   static_assert(KeyColumns == kScoreThreads, "a thread has two channels of a half");
+  static_assert(KeyColumns == 2 * kChunk, "as many decays as of tokens");
 
+  /// Tiles of 64 columns side by side.
   struct Shared {
     Half q[kChunk * KeyColumns];
     Half k[kChunk * KeyColumns];
@@ -44,16 +48,12 @@ struct ChannelDecays {
   int head;
   std::int64_t chunk_head;
 
-  static __device__ __forceinline__ int warp() { return static_cast<int>(threadIdx.x / 32); }
+  static __device__ __forceinline__ int warp() { return score_thread() / 32; }
 
   // ---- a thread's two channels and half of the tokens
 
-  static __device__ __forceinline__ int half() {
-    return static_cast<int>(threadIdx.x) / (KeyColumns / 2);
-  }
-  static __device__ __forceinline__ int channel() {
-    return static_cast<int>(threadIdx.x) % (KeyColumns / 2) * 2;
-  }
+  static __device__ __forceinline__ int half() { return score_thread() / (KeyColumns / 2); }
+  static __device__ __forceinline__ int channel() { return score_thread() % (KeyColumns / 2) * 2; }
 
   /// L of the thread's channels after each token.
   struct Sums {
@@ -140,16 +140,19 @@ struct ChannelDecays {
                                              float2 second_half) const {
     const int c = channel();
     constexpr int kFirst = Second ? kHalf : 0;
-    const float2 through_first = exp2_of(first_half);
+    const float2 own = Second ? second_half : first_half;
+    const float2 middle = make_float2(0.5f * own.x, 0.5f * own.y);
+    const float2 through_middle = exp2_of(middle);
     const float2 through_second = exp2_of(second_half);
-    // q, k and k_until are laid out alike.
-    std::int64_t at = (chunk.first_token + kFirst) * d.q.token_stride + head * d.q.head_stride + c;
-    const auto put = [&](const RowsOf& to, std::uint32_t pair) {
-      *reinterpret_cast<std::uint32_t*>(to.data + at) = pair;
-    };
+    const float2 before = Second ? times(exp2_of(first_half), through_middle) : through_middle;
+    const float2 second_middle = exp2_of(make_float2(0.5f * second_half.x, 0.5f * second_half.y));
+    // In memory rows lie as they do here, and those beyond the chunk's tokens stay zeros.
     const auto word = [&](Half* tile, int t) -> std::uint32_t& {
-      return *reinterpret_cast<std::uint32_t*>(tile + element_at<KeyColumns>(kFirst + t, c));
+      return *reinterpret_cast<std::uint32_t*>(tile + panel_element_at(kFirst + t, c));
     };
+    Half* const q_rows = d.q.tiles(chunk.index, head);
+    Half* const k_rows = d.k.tiles(chunk.index, head);
+    Half* const until_rows = d.k_until.tiles(chunk.index, head);
     // Some rows are read before the first of them is written: what is written might be what is
     // read next, for all the compiler knows.
     constexpr int kAtOnce = 8;
@@ -165,26 +168,31 @@ struct ChannelDecays {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const int t = first + i;
-        const float2 since = exp2_of(sums.of[t]);
-        const float2 inverse = exp2_of(make_float2(-sums.of[t].x, -sums.of[t].y));
+        const float2 sum = make_float2(sums.of[t].x - middle.x, sums.of[t].y - middle.y);
+        const float2 since = exp2_of(sum);
+        const float2 inverse = exp2_of(make_float2(-sum.x, -sum.y));
         const float2 q_row = times(q[i], since);
         const float2 k_row = times(k[i], since);
         const float2 k_column = times(k[i], inverse);
-        const std::uint32_t q_packed = packed(q_row);
-        const std::uint32_t k_packed = packed(k_row);
-        word(shared.q, t) = q_packed;
-        word(shared.k, t) = k_packed;
+        word(shared.q, t) = packed(q_row);
+        word(shared.k, t) = packed(k_row);
         word(shared.columns, t) = packed(k_column);
-        const float2 until = times(k_column, Second ? through_second : through_first);
-        if (!Second) word(shared.earlier, t) = packed(until);
-        if (kFirst + t < chunk.count) {
-          put(d.q, Second ? packed(times(q_row, through_first)) : q_packed);
-          put(d.k, Second ? packed(times(k_row, through_first)) : k_packed);
-          put(d.k_until, packed(Second ? until : times(until, through_second)));
-        }
-        at += d.q.token_stride;
+        const float2 until = times(k_column, through_middle);
+        if (!Second)
+          *reinterpret_cast<std::uint32_t*>(shared.earlier + panel_element_at<kHalf>(t, c)) =
+              packed(times(until, second_middle));
+        word(q_rows, t) = packed(times(q_row, before));
+        word(k_rows, t) = packed(times(k_row, before));
+        word(until_rows, t) = packed(Second ? until : times(until, through_second));
       }
     }
+  }
+
+  /// The warp's own, 16 channels of them.
+  __device__ __forceinline__ void load_rows(std::uint32_t (&q)[4], std::uint32_t (&k)[4],
+                                            int ks) const {
+    load_a<64>(q, shared.q + ks / 4 * kPanel, 16 * warp(), ks % 4 * 16);
+    load_a<64>(k, shared.k + ks / 4 * kPanel, 16 * warp(), ks % 4 * 16);
   }
 
   __device__ __forceinline__ void multiply_halves(Products& x) const {
@@ -192,14 +200,15 @@ struct ChannelDecays {
     for (int ks = 0; ks < KeyColumns / 16; ++ks) {
       std::uint32_t q[4];
       std::uint32_t k[4];
-      load_a<KeyColumns>(q, shared.q, 16 * warp(), 16 * ks);
-      load_a<KeyColumns>(k, shared.k, 16 * warp(), 16 * ks);
+      load_rows(q, k, ks);
 #pragma unroll
       for (int nb = 0; nb < kBlocks; ++nb) {
         if (nb > warp()) continue;
         std::uint32_t b[4];
-        load_b<KeyColumns>(b, nb < 2 && warp() >= 2 ? shared.earlier : shared.columns, 16 * nb,
-                           16 * ks);
+        load_b<64>(b,
+                   nb < 2 && warp() >= 2 ? shared.earlier + ks / 4 * (kPanel / 2)
+                                         : shared.columns + ks / 4 * kPanel,
+                   16 * nb, ks % 4 * 16);
         add_products(x, nb, q, k, b);
       }
     }
@@ -235,8 +244,7 @@ struct ChannelDecays {
     for (int ks = 0; ks < KeyColumns / 16; ++ks) {
       std::uint32_t q[4];
       std::uint32_t k[4];
-      load_a<KeyColumns>(q, shared.q, 16 * warp(), 16 * ks);
-      load_a<KeyColumns>(k, shared.k, 16 * warp(), 16 * ks);
+      load_rows(q, k, ks);
       float2 ref[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) ref[half] = reference(16 * ks + 8 * half + 2 * j);
@@ -253,7 +261,7 @@ struct ChannelDecays {
       for (int nb = 0; nb < kBlocks; ++nb) {
         if (nb > warp() || (strong && nb == warp())) continue;
         std::uint32_t b[4];
-        load_b<KeyColumns>(b, shared.k, 16 * nb, 16 * ks);
+        load_b<64>(b, shared.k + ks / 4 * kPanel, 16 * nb, ks % 4 * 16);
 #pragma unroll
         for (int r = 0; r < 4; ++r) {
           const float2 sum = *reinterpret_cast<const float2*>(
@@ -281,10 +289,10 @@ struct ChannelDecays {
           const int row = 16 * warp() + g + 8 * (e / 2);
           const int column = 16 * warp() + 8 * n + 2 * j + e % 2;
           const float decayed =
-              widen(shared.k[element_at<KeyColumns>(column, c)]) *
+              widen(shared.k[panel_element_at(column, c)]) *
               ptx::exp2_approx(fminf(shared.g[row][c] - shared.g[column][c], 0.0f));
-          kk[n][e] += widen(shared.k[element_at<KeyColumns>(row, c)]) * decayed;
-          qk[n][e] += widen(shared.q[element_at<KeyColumns>(row, c)]) * decayed;
+          kk[n][e] += widen(shared.k[panel_element_at(row, c)]) * decayed;
+          qk[n][e] += widen(shared.q[panel_element_at(row, c)]) * decayed;
         }
       }
     }
@@ -302,11 +310,12 @@ struct ChannelDecays {
   /// Rows of 16-byte pieces multiplied by decays, for the products with the state.
   __device__ void write_decayed_rows() const {
     constexpr int kPieces = KeyColumns / 8;
-    for (int i = static_cast<int>(threadIdx.x); i < chunk.count * kPieces; i += kScoreThreads) {
+    for (int i = score_thread(); i < kChunk * kPieces; i += kScoreThreads) {
       const int row = i / kPieces;
       const int piece = i % kPieces;
-      const uint4 q4 = *reinterpret_cast<const uint4*>(shared.q + piece_at<KeyColumns>(row, piece));
-      const uint4 k4 = *reinterpret_cast<const uint4*>(shared.k + piece_at<KeyColumns>(row, piece));
+      const int at = panel_element_at(row, 8 * piece);
+      const uint4 q4 = *reinterpret_cast<const uint4*>(shared.q + at);
+      const uint4 k4 = *reinterpret_cast<const uint4*>(shared.k + at);
       const std::uint32_t q[4] = {q4.x, q4.y, q4.z, q4.w};
       const std::uint32_t k[4] = {k4.x, k4.y, k4.z, k4.w};
       std::uint32_t q_since[4];
@@ -321,10 +330,9 @@ struct ChannelDecays {
         k_since[r] = scaled(k[r], sum);
         k_until[r] = scaled(k[r], make_float2(end.x - sum.x, end.y - sum.y));
       }
-      const std::int64_t token = chunk.first_token + row;
       const auto put = [&](const RowsOf& to, const std::uint32_t(&x)[4]) {
-        *reinterpret_cast<uint4*>(to.data + token * to.token_stride + head * to.head_stride +
-                                  8 * piece) = make_uint4(x[0], x[1], x[2], x[3]);
+        *reinterpret_cast<uint4*>(to.tiles(chunk.index, head) + at) =
+            make_uint4(x[0], x[1], x[2], x[3]);
       };
       put(d.q, q_since);
       put(d.k, k_since);
@@ -342,18 +350,18 @@ struct ChannelDecays {
       const float4 x = *reinterpret_cast<const float4*>(&shared.half_sum[i][4 * lane_id()]);
       least = fminf(least, fminf(fminf(x.x, x.y), fminf(x.z, x.w)));
     }
-    return __any_sync(0xffffffffu, least < -kStrong ? 1 : 0) != 0;
+    return __any_sync(0xffffffffu, least < -2.0f * kStrong ? 1 : 0) != 0;
   }
 
-  /// The chunk's products, q and k being in shared memory; every thread of the block.
+  /// The chunk's products, q and k being in shared memory; every thread of the warpgroup.
   __device__ __forceinline__ void multiply(Products& x, const Sums& sums) {
     const int c = channel();
     *reinterpret_cast<float2*>(&shared.half_sum[half()][c]) = sums.of[kHalf - 1];
-    __syncthreads();
+    score_barrier();
     const float2 first = *reinterpret_cast<const float2*>(&shared.half_sum[0][c]);
     const float2 second = *reinterpret_cast<const float2*>(&shared.half_sum[1][c]);
     if (half() == 1)
-      *reinterpret_cast<float2*>(d.end_decay + chunk_head * KeyColumns + c) =
+      *reinterpret_cast<float2*>(d.pairs[chunk_head].decay + c) =
           exp2_of(make_float2(first.x + second.x, first.y + second.y));
     if (!any_half_decays_strongly()) {
       if (half() == 0) {
@@ -361,7 +369,7 @@ struct ChannelDecays {
       } else {
         decay_rows<true>(sums, first, second);
       }
-      __syncthreads();
+      score_barrier();
       multiply_halves(x);
       return;
     }
@@ -370,7 +378,7 @@ struct ChannelDecays {
     for (int t = 0; t < kHalf; ++t)
       *reinterpret_cast<float2*>(&shared.g[half() * kHalf + t][c]) =
           make_float2(sums.of[t].x + before.x, sums.of[t].y + before.y);
-    __syncthreads();
+    score_barrier();
     const bool strong = decays_strongly();
     multiply_blocks(x, strong);
     if (strong) multiply_diagonal(x);

@@ -33,20 +33,66 @@ cudaError_t allow_shared(const void* kernel, std::size_t bytes) {
                               static_cast<int>(bytes));
 }
 
+struct ScoresKernels {
+  PromptKernel alone;   ///< ahead of scan
+  PromptKernel beside;  ///< not of kda
+};
+
 template <bool ByChannel, bool Grouped>
-PromptKernel scores_of() {
+ScoresKernels scores_of() {
   using Kernel = Scores<128, ByChannel, Grouped>;
-  return {&scores_kernel<128, ByChannel, Grouped>, Kernel::kThreads,
-          sizeof(typename Kernel::Shared)};
+  constexpr std::size_t kShared = sizeof(typename Kernel::Shared);
+  ScoresKernels kernels{
+      .alone = {&scores_kernel<128, ByChannel, Grouped>, Kernel::kThreads, kShared}};
+  if constexpr (!ByChannel)
+    kernels.beside = {&scores_beside_kernel<128, Grouped>, Kernel::kThreads * Kernel::kAtOnce,
+                      kShared * Kernel::kAtOnce};
+  return kernels;
 }
 
-PromptKernel scores_of(const PromptParams& d) {
+ScoresKernels scores_of(const PromptParams& d) {
   if (d.p.family == Family::kda) return scores_of<true, false>();
   return d.p.num_v_heads == d.key_heads ? scores_of<false, false>() : scores_of<false, true>();
 }
 
 dim3 grid_of(std::int64_t x, int y = 1, int z = 1) {
   return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z));
+}
+
+/// For a launch that nothing runs beside.
+PromptParams alone(PromptParams d) {
+  d.ready = nullptr;
+  return d;
+}
+
+Status start_scores(const PromptParams& d, cudaStream_t stream) {
+  if (d.num_chunks == 0) return {};
+  const PromptKernel scores = scores_of(d).alone;
+  ptx::launch(scores.function, grid_of(d.num_chunks, d.key_heads),
+              dim3(static_cast<unsigned>(scores.threads)), scores.shared_bytes, stream, d);
+  return launched("scores");
+}
+
+/// Where it waits for `ready`, before the kernel ahead in the stream has ended.
+Status start_scan(const PromptParams& d, int slice, cudaStream_t stream) {
+  const PromptKernel scan = scan_of(d.p.family, d.key_columns, slice);
+  if (scan.function == nullptr || d.value_columns % slice != 0)
+    return {StatusCode::internal, "linear scan: no kernel for " + std::to_string(d.key_columns) +
+                                      " key columns and slices of " + std::to_string(slice)};
+  cudaLaunchConfig_t config{};
+  config.gridDim =
+      grid_of(std::int64_t{d.num_sequences} * d.p.num_v_heads * (d.value_columns / slice));
+  config.blockDim = dim3(static_cast<unsigned>(scan.threads));
+  config.dynamicSmemBytes = scan.shared_bytes;
+  config.stream = stream;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = d.ready != nullptr ? 1 : 0;
+  void* arguments[] = {const_cast<PromptParams*>(&d)};
+  (void)cudaLaunchKernelExC(&config, ptx::kernel_handle(scan.function), arguments);
+  return launched("scan");
 }
 
 template <int KeyColumns, bool ByChannel, int Taps>
@@ -73,10 +119,11 @@ void start_recurrent(const DecodeParams& d, cudaStream_t stream) {
 
 Status prepare_kernels() {
   cudaError_t error = cudaSuccess;
-  for (const PromptKernel& scores :
+  for (const ScoresKernels& scores :
        {scores_of<false, false>(), scores_of<false, true>(), scores_of<true, false>()})
-    if (error == cudaSuccess)
-      error = allow_shared(ptx::kernel_handle(scores.function), scores.shared_bytes);
+    for (const PromptKernel& kernel : {scores.alone, scores.beside})
+      if (error == cudaSuccess && kernel.function != nullptr)
+        error = allow_shared(ptx::kernel_handle(kernel.function), kernel.shared_bytes);
   each_scan(
       [](const PromptKernel& kernel, void* first_error) {
         auto& kept = *static_cast<cudaError_t*>(first_error);
@@ -91,11 +138,12 @@ Status prepare_kernels() {
 
 Status launch_prepare(const PromptParams& d, cudaStream_t stream) {
   const std::int64_t units = 2 * d.key_heads + d.p.num_v_heads;
+  const int threads = d.value_columns <= 64 ? kPrepareThreads / 2 : kPrepareThreads;
   const auto start = [&](auto kernel) {
     ptx::launch(kernel,
                 grid_of(units, std::min(d.num_chunks, kPrepareChunks),
                         base::ceil_div(d.num_chunks, kPrepareChunks)),
-                dim3(kPrepareThreads), 0, stream, d);
+                dim3(static_cast<unsigned>(threads)), 0, stream, d);
   };
   if (d.p.conv_kernel == 0) {
     start(&prepare_kernel<0>);
@@ -115,30 +163,31 @@ Status launch_gates(const PromptParams& d, cudaStream_t stream) {
 }
 
 Status launch_scores(const PromptParams& d, cudaStream_t stream) {
-  const PromptKernel scores = scores_of(d);
-  ptx::launch(scores.function, grid_of(d.num_chunks, d.key_heads),
-              dim3(static_cast<unsigned>(scores.threads)), scores.shared_bytes, stream, d);
-  return launched("scores");
+  return start_scores(alone(d), stream);
 }
 
 Status launch_scan(const PromptParams& d, int slice, cudaStream_t stream) {
-  const PromptKernel scan = scan_of(d.p.family, d.key_columns, slice);
-  if (scan.function == nullptr || d.value_columns % slice != 0)
-    return {StatusCode::internal, "linear scan: no kernel for " + std::to_string(d.key_columns) +
-                                      " key columns and slices of " + std::to_string(slice)};
-  const std::int64_t blocks =
-      static_cast<std::int64_t>(d.num_sequences) * d.p.num_v_heads * (d.value_columns / slice);
-  ptx::launch(scan.function, grid_of(blocks), dim3(static_cast<unsigned>(scan.threads)),
-              scan.shared_bytes, stream, d);
-  return launched("scan");
+  return start_scan(alone(d), slice, stream);
+}
+
+Status launch_scores_and_scan(const PromptParams& d, int slice, cudaStream_t stream) {
+  if (d.beside == 0) {
+    if (Status s = launch_scores(d, stream); !s.ok()) return s;
+    return launch_scan(d, slice, stream);
+  }
+  const PromptKernel scores = scores_of(d).beside;
+  ptx::launch(scores.function, grid_of(d.beside), dim3(static_cast<unsigned>(scores.threads)),
+              scores.shared_bytes, stream, d);
+  if (Status s = launched("scores"); !s.ok()) return s;
+  return start_scan(d, slice, stream);
 }
 
 Status launch_prompts(const PromptParams& d, bool copy_rows, int slice, cudaStream_t stream) {
   if (d.num_sequences == 0) return {};
   if (copy_rows)
     if (Status s = launch_prepare(d, stream); !s.ok()) return s;
-  const auto launch_first = has_delta_rule(d.p.family) ? launch_scores : launch_gates;
-  if (Status s = launch_first(d, stream); !s.ok()) return s;
+  if (has_delta_rule(d.p.family)) return launch_scores_and_scan(d, slice, stream);
+  if (Status s = launch_gates(d, stream); !s.ok()) return s;
   return launch_scan(d, slice, stream);
 }
 

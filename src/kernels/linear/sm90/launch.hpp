@@ -34,6 +34,8 @@ inline constexpr int kMaxValueDim = 2048;
 [[nodiscard]] Status launch_gates(const PromptParams& d, cudaStream_t stream);
 [[nodiscard]] Status launch_scores(const PromptParams& d, cudaStream_t stream);
 [[nodiscard]] Status launch_scan(const PromptParams& d, int slice, cudaStream_t stream);
+/// With the delta rule both, scores beside scan where `d` says so.
+[[nodiscard]] Status launch_scores_and_scan(const PromptParams& d, int slice, cudaStream_t stream);
 
 /// Spans of any length token by token; meant for few tokens.
 [[nodiscard]] Status launch_recurrent(const DecodeParams& d, cudaStream_t stream);

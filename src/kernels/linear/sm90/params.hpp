@@ -14,29 +14,22 @@ constexpr bool has_delta_rule(Family f) { return f == Family::gdn || f == Family
 /// bf16 as stored.
 using Half = std::uint16_t;
 
-/// First chunks of a request whose state is copied for scan, each a share.
-inline constexpr int kCopyShares = 16;
-
 /// Up to kChunk tokens of one request.
 struct Chunk {
   std::int64_t first_token = 0;
   std::int64_t before = 0;  ///< tokens of the request in this batch that precede it
   std::int32_t count = 0;
   std::int32_t slot = -1;
-  std::int32_t copy = -1;  ///< >= 0: scores leaves its share of the state before the request there
+  std::int32_t index = 0;  ///< where its results are: after the request's earlier ones
 };
 
-/// The chunks of one request, in order: chunk c has the tokens from kChunk c on. Where requests are
-/// few, one is walked twice at once, since the state's chain is faster than what makes the output:
-/// one walk makes the output of its first chunks, another runs ahead without it to make the rest.
+/// The chunks of one request, in order: chunk c has the tokens from kChunk c on.
 struct Sequence {
   std::int64_t first_token = 0;
   std::int32_t num_tokens = 0;
   std::int32_t first_chunk = 0;
   std::int32_t num_chunks = 0;
   std::int32_t slot = -1;
-  std::int32_t silent_chunks = 0;  ///< at the begin, without output
-  std::int32_t copy = -1;          ///< >= 0: begins with this copy and does not keep its state
 };
 
 /// One request's whole span, for the kernels that take a request at once.
@@ -46,20 +39,41 @@ struct alignas(16) Span {
   std::int32_t slot = -1;  ///< -1: padding; nothing is read or written
 };
 
-/// Per chunk and value head, kChunk floats each; with the delta rule scan needs the first two.
+/// Per chunk and value head, kChunk floats each.
 enum Gate : int { kSince, kUntil, kLogDecay, kBeta, kNumGates };
 
-/// bf16 rows [tokens, heads, columns]: what prepare leaves, or lightning's own tensors.
+/// Elements of the blocks of 16 x 16 on and below the diagonal of a chunk's matrix.
+inline constexpr int kTriangle = kChunk * (kChunk + kBlock) / 2;
+
+/// What scores leaves to scan for a chunk of a value head. A matrix goes by panels of 16 columns,
+/// of each the rows from its diagonal block on: what a product over 16 tokens reads.
+struct alignas(256) Pairs {
+  Half solve[kTriangle];   ///< T
+  Half scores[kTriangle];  ///< P
+  /// Of tokens: kSince, then kUntil. By channel (kda): e^G at the chunk's end.
+  float decay[2 * kChunk];
+};
+static_assert(sizeof(Pairs) == 2 * kTriangle * sizeof(Half) + 2 * kChunk * sizeof(float));
+
+/// bf16 rows [tokens, heads, columns]: what prepare leaves, or lightning's own tensors. With the
+/// delta rule chunks of it, as tiles of 64 columns that the copy engine takes as they are
+/// ([chunks, heads, columns / 64, kChunk, 64], pieces turned as in tiles.cuh; strides as of rows),
+/// zeros beyond a chunk's tokens.
 struct RowsOf {
   Half* data = nullptr;
   std::int64_t token_stride = 0;
   std::int64_t head_stride = 0;
+
+  /// The first tile of a chunk's head.
+  [[nodiscard]] constexpr Half* tiles(std::int32_t chunk, int head) const {
+    return data + kChunk * (chunk * token_stride + head * head_stride);
+  }
 };
 
 /// For prepare, gates, scores and scan.
 struct PromptParams {
   Params p;
-  const Chunk* chunks = nullptr;
+  const Chunk* chunks = nullptr;  ///< first those that begin requests
   const Sequence* sequences = nullptr;
   std::int32_t num_chunks = 0;
   std::int32_t num_sequences = 0;
@@ -72,15 +86,21 @@ struct PromptParams {
   RowsOf v;
   RowsOf k_until;  ///< kda: k times its decay until the chunk's end
 
-  float* gates = nullptr;      ///< [chunks, v heads, kNumGates, kChunk]
-  float* end_decay = nullptr;  ///< kda: [chunks, v heads, key_columns], e^G at the chunk's end
-  Half* solve = nullptr;       ///< T: [chunks, v heads, kChunk, kChunk], the lower blocks
-  Half* scores = nullptr;      ///< P: likewise
-  float* copies = nullptr;     ///< of states: [copies, v heads, dv, dk]
-  bool wide_rows = false;      ///< activations can be read 8 at a time
-  bool wide_weight = false;    ///< weights of the convolution can be read 4 at a time
-  bool wide_gate = false;      ///< kda's raw gates can be read 2 at a time
-  bool wide_o = false;         ///< o can be written 8 at a time
+  float* gates = nullptr;  ///< without delta rule: [chunks, v heads, kNumGates, kChunk]
+  Pairs* pairs = nullptr;  ///< with it: [chunks, v heads]
+
+  /// Few requests leave SMs idle in scan: scores then runs beside it, and scan waits for what it
+  /// needs next. All zeros before a launch and after it.
+  std::int32_t* ready = nullptr;   ///< [chunks, v heads]: 1: scores has been there; may be null
+  std::int32_t* passed = nullptr;  ///< [sequences, v heads]: blocks of scan that wait no more
+  std::int32_t* next = nullptr;    ///< the chunk and key head that scores takes next
+  std::int32_t beside = 0;         ///< blocks of scores, an SM each; 0: scan follows scores
+  std::int32_t leaving = 0;        ///< of them the last, which make way for scan
+
+  bool wide_rows = false;    ///< activations can be read 8 at a time
+  bool wide_weight = false;  ///< weights of the convolution can be read 4 at a time
+  bool wide_gate = false;    ///< kda's raw gates can be read 2 at a time
+  bool wide_o = false;       ///< o can be written 8 at a time
 };
 
 /// For recurrent.

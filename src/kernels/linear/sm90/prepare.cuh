@@ -10,38 +10,35 @@
 
 namespace attune::kernels::linear::sm90 {
 
-inline constexpr int kPrepareThreads = 128;
+inline constexpr int kPrepareThreads = 256;  ///< at most: what heads of 128 columns fill
 
-/// Eight neighbouring channels at one token, as stored.
-struct Eight {
-  std::uint32_t word[4];
+/// Four neighbouring channels at one token, as stored.
+struct Four {
+  uint2 word;
 
   __device__ __forceinline__ float get(int i) const {
-    return i % 2 == 0 ? low_of(word[i / 2]) : high_of(word[i / 2]);
+    const std::uint32_t pair = i / 2 == 0 ? word.x : word.y;
+    return i % 2 == 0 ? low_of(pair) : high_of(pair);
   }
 };
 
 /// Those from `valid` on become zero.
 template <class Read>
-__device__ __forceinline__ Eight gather_eight(int valid, Read read_one) {
-  Eight e;
+__device__ __forceinline__ Four gather_four(int valid, Read read_one) {
+  std::uint32_t word[2];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 2; ++i) {
     const Half low = 2 * i < valid ? read_one(2 * i) : Half{0};
     const Half high = 2 * i + 1 < valid ? read_one(2 * i + 1) : Half{0};
-    e.word[i] = low | static_cast<std::uint32_t>(high) << 16;
+    word[i] = low | static_cast<std::uint32_t>(high) << 16;
   }
-  return e;
+  return {make_uint2(word[0], word[1])};
 }
 
-__device__ __forceinline__ Eight read_eight(const void* data, std::int64_t at, int valid,
-                                            bool wide) {
+__device__ __forceinline__ Four read_four(const void* data, std::int64_t at, int valid, bool wide) {
   const Half* from = static_cast<const Half*>(data) + at;
-  if (wide && valid == 8) {
-    const uint4 raw = *reinterpret_cast<const uint4*>(from);
-    return {raw.x, raw.y, raw.z, raw.w};
-  }
-  return gather_eight(valid, [&](int i) { return from[i]; });
+  if (wide && valid == 4) return {*reinterpret_cast<const uint2*>(from)};
+  return gather_four(valid, [&](int i) { return from[i]; });
 }
 
 /// What a block of prepare works on: rows of one head of q, k or v.
@@ -88,12 +85,12 @@ __device__ __forceinline__ Unit unit_of(const PromptParams& d, int index) {
           .scale = 1.0f};
 }
 
-/// Rows of a chunk by threads that own eight channels each and kRun neighbouring tokens: all that
+/// Rows of a chunk by threads that own four channels each and kRun neighbouring tokens: all that
 /// they read is asked for before the first product. Taps: most of the convolution, whose own are
 /// the last ones; 0 without one.
 template <int Taps>
 struct Prepare {
-  static constexpr int kRun = 8;
+  static constexpr int kRun = 8;  ///< rows of a tile turn alike every eight
   static constexpr int kBefore = Taps > 0 ? Taps - 1 : 0;
 
   const PromptParams& d;
@@ -102,9 +99,9 @@ struct Prepare {
   const Unit& unit;
   int c;        ///< first channel of the thread, of the head's
   int channel;  ///< the same, of conv_input
-  int valid;    ///< channels of the eight that exist
-  float weight[Taps > 0 ? Taps : 1][8];
-  float bias[8];
+  int valid;    ///< channels of the four that exist
+  float weight[Taps > 0 ? Taps : 1][4];
+  float bias[4];
 
   __device__ __forceinline__ Prepare(const PromptParams& params, const Chunk& at, const Unit& of,
                                      int first)
@@ -114,12 +111,12 @@ struct Prepare {
         unit(of),
         c(first),
         channel(of.channel + first),
-        valid(min(8, max(0, of.valid - first))) {}
+        valid(min(4, max(0, of.valid - first))) {}
 
   __device__ __forceinline__ void load_weights() {
-    if (Taps == 4 && p.conv_kernel == 4 && valid == 8 && d.wide_weight) {
+    if (Taps == 4 && p.conv_kernel == 4 && valid == 4 && d.wide_weight) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
+      for (int i = 0; i < 4; ++i) {
         const float4 w = *reinterpret_cast<const float4*>(p.conv_weight + (channel + i) * 4LL);
         weight[0][i] = w.x;
         weight[1 % Taps][i] = w.y;
@@ -128,7 +125,7 @@ struct Prepare {
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
+      for (int i = 0; i < 4; ++i) {
         const float* from = p.conv_weight + static_cast<std::int64_t>(channel + i) * p.conv_kernel;
 #pragma unroll
         for (int r = 0; r < Taps; ++r) {
@@ -138,88 +135,120 @@ struct Prepare {
       }
     }
 #pragma unroll
-    for (int i = 0; i < 8; ++i)
+    for (int i = 0; i < 4; ++i)
       bias[i] = i < valid && p.conv_bias != nullptr ? p.conv_bias[channel + i] : 0.0f;
   }
 
   /// The row `t` of the request's inputs; zeros where a tap reaches back further than its own.
-  __device__ __forceinline__ Eight input(const History& history, std::int64_t t,
-                                         bool wanted) const {
+  __device__ __forceinline__ Four input(const History& history, std::int64_t t, bool wanted) const {
     if (!wanted || valid == 0) return {};
     if constexpr (Taps == 0) {
-      return read_eight(unit.plain->data,
-                        (history.first_token + t) * unit.plain->row + unit.column + c, valid,
-                        d.wide_rows);
+      return read_four(unit.plain->data,
+                       (history.first_token + t) * unit.plain->row + unit.column + c, valid,
+                       d.wide_rows);
     }
     if (t >= 0)
-      return read_eight(p.conv_input.data, (history.first_token + t) * p.conv_input.row + channel,
-                        valid, d.wide_rows);
+      return read_four(p.conv_input.data, (history.first_token + t) * p.conv_input.row + channel,
+                       valid, d.wide_rows);
     const std::int64_t entry = t + p.conv_kernel - 1;
     if (entry < 0) return {};
     const Half* state = static_cast<const Half*>(p.conv_state) + history.state_begin + entry;
-    return gather_eight(valid, [&](int i) { return state[(channel + i) * (p.conv_kernel - 1)]; });
+    return gather_four(valid, [&](int i) { return state[(channel + i) * (p.conv_kernel - 1)]; });
   }
 
-  /// Rows `row` … row + kRun - 1.
-  __device__ __forceinline__ void run(int row) {
-    Eight x[kRun + kBefore];
-    if (d.wide_rows && valid == 8 && chunk.before + row >= kBefore && row + kRun <= chunk.count) {
+  using Rows = float[kRun][4];
+
+  __device__ __forceinline__ void load_rows(Four (&x)[kRun + kBefore], int row) const {
+    if (d.wide_rows && valid == 4 && chunk.before + row >= kBefore && row + kRun <= chunk.count) {
       const Activations& from = Taps == 0 ? *unit.plain : p.conv_input;
       const Half* at = static_cast<const Half*>(from.data) +
                        (chunk.first_token + row - kBefore) * from.row +
                        (Taps == 0 ? unit.column + c : channel);
 #pragma unroll
       for (int i = 0; i < kRun + kBefore; ++i) {
-        const uint4 raw = *reinterpret_cast<const uint4*>(at);
-        x[i] = Eight{{raw.x, raw.y, raw.z, raw.w}};
+        x[i] = {*reinterpret_cast<const uint2*>(at)};
         at += from.row;
       }
-    } else {
-      const History history = history_of(p, chunk.first_token - chunk.before, chunk.slot);
-#pragma unroll
-      for (int i = 0; i < kRun + kBefore; ++i)
-        x[i] = input(history, chunk.before + row + i - kBefore, row + i - kBefore < chunk.count);
+      return;
     }
-    if constexpr (Taps > 0) load_weights();
-    Half* to = unit.to->data + (chunk.first_token + row) * unit.to->token_stride +
-               unit.head * unit.to->head_stride + c;
+    const History history = history_of(p, chunk.first_token - chunk.before, chunk.slot);
+#pragma unroll
+    for (int i = 0; i < kRun + kBefore; ++i)
+      x[i] = input(history, chunk.before + row + i - kBefore, row + i - kBefore < chunk.count);
+  }
+
+  __device__ __forceinline__ void convolve(Rows& y, const Four (&x)[kRun + kBefore]) const {
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {
-      float y[8];
 #pragma unroll
-      for (int e = 0; e < 8; ++e) {
+      for (int e = 0; e < 4; ++e) {
         if constexpr (Taps == 0) {
-          y[e] = x[i].get(e);
+          y[i][e] = x[i].get(e);
         } else {
-          y[e] = bias[e];
+          y[i][e] = bias[e];
 #pragma unroll
-          for (int r = 0; r < Taps; ++r) y[e] += weight[r][e] * x[i + r].get(e);
+          for (int r = 0; r < Taps; ++r) y[i][e] += weight[r][e] * x[i + r].get(e);
         }
       }
       if (Taps > 0 && p.conv_silu) {
 #pragma unroll
-        for (int e = 0; e < 8; ++e) y[e] *= sigmoid_approx(y[e]);
+        for (int e = 0; e < 4; ++e) y[i][e] *= sigmoid_approx(y[i][e]);
       }
-      if (unit.normalise) normalise(y);
-      if (row + i < chunk.count)
-        *reinterpret_cast<uint4*>(to) =
-            make_uint4(pack(y[0], y[1]), pack(y[2], y[3]), pack(y[4], y[5]), pack(y[6], y[7]));
-      to += unit.to->token_stride;
     }
   }
 
-  /// A row's threads are neighbours, 16 or 32 of them; every thread of the warp comes here.
-  __device__ __forceinline__ void normalise(float (&y)[8]) const {
-    float sum = 0.0f;
+  /// Rows `row` … row + kRun - 1.
+  __device__ __forceinline__ void run(int row) {
+    Four x[kRun + kBefore];
+    load_rows(x, row);
+    if constexpr (Taps > 0) load_weights();
+    Rows y;
+    convolve(y, x);
+    if (unit.normalise) normalise(y);
+    // In tiles a piece's place changes from row to row.
+    const bool tiles = has_delta_rule(p.family);
+    Half* to = tiles ? unit.to->tiles(chunk.index, unit.head) + c / 64 * kPanel + row * 64 + c % 8
+                     : unit.to->data + (chunk.first_token + row) * unit.to->token_stride +
+                           unit.head * unit.to->head_stride + c;
+    const std::int64_t stride = tiles ? 64 : unit.to->token_stride;
+    const int piece = c / 8 % 8;
 #pragma unroll
-    for (int e = 0; e < 8; ++e) sum += y[e] * y[e];
+    for (int i = 0; i < kRun; ++i) {
+      const bool inside = row + i < chunk.count;
+      if (inside || tiles)
+        *reinterpret_cast<uint2*>(to + (tiles ? piece ^ i : 0) * 8) =
+            inside ? make_uint2(pack(y[i][0], y[i][1]), pack(y[i][2], y[i][3])) : make_uint2(0, 0);
+      to += stride;
+    }
+  }
+
+  /// A warp has whole rows of 128; every thread of it comes here. Halves of the lanes give away
+  /// what the others sum up, until a lane has one row's sum.
+  __device__ __forceinline__ void normalise(Rows& y) const {
+    float sums[kRun];
 #pragma unroll
-    for (int step = 8; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    const float others = __shfl_xor_sync(0xffffffffu, sum, 16);
-    if (unit.columns > 128) sum += others;
-    const float factor = unit.scale * rsqrtf(sum + 1e-6f);
+    for (int i = 0; i < kRun; ++i)
+      sums[i] = y[i][0] * y[i][0] + y[i][1] * y[i][1] + y[i][2] * y[i][2] + y[i][3] * y[i][3];
 #pragma unroll
-    for (int e = 0; e < 8; ++e) y[e] *= factor;
+    for (int half = kRun / 2; half > 0; half /= 2) {
+      const bool upper = (lane_id() & half) != 0;
+#pragma unroll
+      for (int i = 0; i < half; ++i) {
+        const float given = upper ? sums[i] : sums[i + half];
+        const float kept = upper ? sums[i + half] : sums[i];
+        sums[i] = kept + __shfl_xor_sync(0xffffffffu, given, half);
+      }
+    }
+#pragma unroll
+    for (int step = kRun; step < 32; step *= 2)
+      sums[0] += __shfl_xor_sync(0xffffffffu, sums[0], step);
+    const float own = unit.scale * rsqrtf(sums[0] + 1e-6f);
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      const float factor = __shfl_sync(0xffffffffu, own, i);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) y[i][e] *= factor;
+    }
   }
 };
 
@@ -227,18 +256,18 @@ inline constexpr int kPrepareChunks = 32768;  ///< in a grid's second dimension
 
 /// Grid: heads of q, k and v, chunks in two dimensions: neighbours read the same lines.
 template <int Taps>
-__global__ void __launch_bounds__(kPrepareThreads, Taps <= 4 ? 4 : 2)
+__global__ void __launch_bounds__(kPrepareThreads, Taps <= 4 ? 3 : 2)
     prepare_kernel(const __grid_constant__ PromptParams d) {
   using Kernel = Prepare<Taps>;
   const int index = static_cast<int>(blockIdx.z * kPrepareChunks + blockIdx.y);
   if (index >= d.num_chunks) return;
   const Chunk chunk = d.chunks[index];
   const Unit unit = unit_of(d, static_cast<int>(blockIdx.x));
-  // Every row of eights has kChunk / kRun runs; the threads of a row are neighbours.
-  const int eights = unit.columns / 8;
-  const int end = eights * (kChunk / Kernel::kRun);
-  for (int i = static_cast<int>(threadIdx.x); i < end; i += kPrepareThreads)
-    Kernel(d, chunk, unit, i % eights * 8).run(i / eights * Kernel::kRun);
+  // Every row of fours has kChunk / kRun runs; the threads of a row are neighbours.
+  const int fours = unit.columns / 4;
+  const int end = fours * (kChunk / Kernel::kRun);
+  for (int i = static_cast<int>(threadIdx.x); i < end; i += static_cast<int>(blockDim.x))
+    Kernel(d, chunk, unit, i % fours * 4).run(i / fours * Kernel::kRun);
 }
 
 inline constexpr int kGatesThreads = 128;  ///< a warp a head, a lane two tokens
@@ -258,8 +287,9 @@ static __global__ void __launch_bounds__(kGatesThreads)
     gate[i] = t + i < chunk.count ? token_gate(d.p, raw) : TokenGate{0.0f, 0.0f};
   }
   const DecaySums sum = sum_decays(gate[0].log_decay, gate[1].log_decay);
-  float* to = d.gates + t +
-              (static_cast<std::int64_t>(blockIdx.x) * d.p.num_v_heads + head) * kNumGates * kChunk;
+  float* to =
+      d.gates + t +
+      (static_cast<std::int64_t>(chunk.index) * d.p.num_v_heads + head) * kNumGates * kChunk;
   const auto put = [&](Gate at, float x, float y) {
     *reinterpret_cast<float2*>(to + at * kChunk) = make_float2(x, y);
   };

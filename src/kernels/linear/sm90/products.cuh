@@ -1,14 +1,23 @@
-// The products of a chunk's rows with one another, as a block of four warps holds them (layer
+// The products of a chunk's rows with one another, as four warps hold them (layer
 // kernels).
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/linear/sm90/unit_lower.cuh"
+#include "kernels/ptx/warpgroup.cuh"
 
 namespace attune::kernels::linear::sm90 {
 
 inline constexpr int kScoreThreads = 32 * kBlocks;  ///< a warp 16 rows
+
+/// Of the warpgroup that has a chunk; a block may have several.
+__device__ __forceinline__ int score_thread() {
+  return static_cast<int>(threadIdx.x) % kScoreThreads;
+}
+__device__ __forceinline__ void score_barrier() {
+  ptx::named_barrier_sync(1 + static_cast<int>(threadIdx.x) / kScoreThreads, kScoreThreads);
+}
 
 /// Products of a warp's rows with the tokens up to them, 8 columns each.
 struct Products {

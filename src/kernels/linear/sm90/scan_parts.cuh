@@ -125,16 +125,6 @@ struct ScanParts {
                                                           accumulate || ks > From);
     ptx::wgmma_commit();
   }
-  /// sum (+)= left (rows of tile)^T over tokens.
-  static __device__ __forceinline__ void over_tokens(Tokens& sum, const Packed& left,
-                                                     const Half* tile, bool accumulate) {
-    const std::uint64_t right = ptx::wgmma_descriptor(tile);
-#pragma unroll
-    for (int kb = 0; kb < kChunk / 16; ++kb)
-      ptx::wgmma_rs<__nv_bfloat16, kChunk, ptx::Major::k>(
-          sum, left[kb], right + static_cast<std::uint64_t>(32 * kb >> 4), accumulate || kb > 0);
-    ptx::wgmma_commit();
-  }
   /// state += left keys.
   static __device__ __forceinline__ void into_state(State& state, const Packed& left,
                                                     const Half* keys) {

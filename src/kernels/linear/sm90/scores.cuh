@@ -1,17 +1,20 @@
 // What a chunk of the delta rule needs before it has a state (layer kernels): with
 // s_ij(x) = x_i . k_j e^(G_i - G_j),
 //   P_ij = s_ij(q), j <= i     A_ij = beta_i s_ij(k), j < i     T = (I + A)^-1 diag(beta)
-// A block has one chunk and one key head; a warp 16 rows. Decays by channel (kda) are applied to
-// the operands (channel_decays.cuh), the others to the products of a warpgroup, which then serve
+// A warpgroup has one chunk and one key head; a warp 16 rows. Decays by channel (kda) are applied
+// to the operands (channel_decays.cuh), the others to the products of a warpgroup, which then serve
 // all value heads of the key head; of a single one, Q K^T is done with before K K^T begins.
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <type_traits>
 
 #include "kernels/linear/sm90/channel_decays.cuh"
 #include "kernels/linear/sm90/products.cuh"
 #include "kernels/linear/sm90/unit_lower.cuh"
+#include "kernels/ptx/atomic.cuh"
+#include "kernels/ptx/bulk.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/ptx/wgmma.cuh"
@@ -21,10 +24,8 @@ namespace attune::kernels::linear::sm90 {
 /// Grouped: a key head has several value heads, so that products outlive the first of them.
 template <int KeyColumns, bool ByChannel, bool Grouped>
 struct Scores {
-  static constexpr int kBlocksAnSm = ByChannel || Grouped ? 3 : 6;
+  static constexpr int kAtOnce = ByChannel || Grouped ? 3 : 6;  ///< warpgroups an SM
   static constexpr int kThreads = kScoreThreads;
-
-  static constexpr int kPanel = kChunk * 64;  ///< elements of a tile of 64 columns
 
   /// Tiles side by side.
   struct Rows {
@@ -36,48 +37,62 @@ struct Scores {
     float beta[kChunk];
   };
   using Operands = std::conditional_t<ByChannel, typename ChannelDecays<KeyColumns>::Shared, Rows>;
-  struct Shared {
+  struct alignas(1024) Shared {
     union {
       Operands rows;
       LowerShared lower;  ///< once the products are made
     };
     Gates gates[2];  ///< of this value head and the next
+    ptx::Mbarrier rows_full;
+    int next;  ///< what the warpgroup does after this
   };
 
   const PromptParams& d;
   const Params& p;
   Shared& shared;
-  int chunk_index;
   Chunk chunk;
   int key_head;
   int warp;
 
-  __device__ Scores(const PromptParams& params, Shared& s)
+  std::uint32_t parity;  ///< of rows_full
+
+  __device__ Scores(const PromptParams& params, Shared& s, int place, int head,
+                    std::uint32_t parity_now)
       : d(params),
         p(params.p),
         shared(s),
-        chunk_index(static_cast<int>(blockIdx.x)),
-        chunk(params.chunks[chunk_index]),
-        key_head(static_cast<int>(blockIdx.y)),
-        warp(static_cast<int>(threadIdx.x / 32)) {}
+        chunk(params.chunks[place]),
+        key_head(head),
+        warp(score_thread() / 32),
+        parity(parity_now) {}
+
+  static __device__ __forceinline__ void make_barrier(Shared& s) {
+    if (score_thread() == 0) ptx::mbarrier_init(s.rows_full, 1);
+    ptx::mbarrier_init_fence();
+    score_barrier();
+  }
+
+  /// q and k; nobody uses the room for anything else any more.
+  __device__ __forceinline__ void ask_for_rows() const {
+    if (score_thread() != 0) return;
+    constexpr std::uint32_t kBytes = sizeof(shared.rows.q);
+    ptx::fence_proxy_async();
+    ptx::mbarrier_arrive_expect(shared.rows_full, 2 * kBytes);
+    ptx::bulk_load(shared.rows.q, d.q.tiles(chunk.index, key_head), kBytes, shared.rows_full);
+    ptx::bulk_load(shared.rows.k, d.k.tiles(chunk.index, key_head), kBytes, shared.rows_full);
+  }
+  __device__ __forceinline__ void wait_for_rows() const {
+    ptx::mbarrier_wait(shared.rows_full, parity);
+  }
 
   __device__ __forceinline__ std::int64_t chunk_head(int head) const {
-    return static_cast<std::int64_t>(chunk_index) * p.num_v_heads + head;
+    return static_cast<std::int64_t>(chunk.index) * p.num_v_heads + head;
   }
 
   // ---- decays by token
 
   /// Products of a warp's rows with all tokens, 8 columns each.
   using RowProducts = float[kChunk / 2];
-
-  __device__ __forceinline__ void fetch_panels(Half* to, const RowsOf& rows) const {
-    const Half* from =
-        rows.data + chunk.first_token * rows.token_stride + key_head * rows.head_stride;
-#pragma unroll
-    for (int panel = 0; panel < KeyColumns / 64; ++panel)
-      fetch_rows<64, kThreads>(to + panel * kPanel, from + 64 * panel, rows.token_stride,
-                               chunk.count, static_cast<int>(threadIdx.x));
-  }
 
   /// product = rows k^T.
   __device__ __forceinline__ void ask_for_product(RowProducts& product, const Half* rows) const {
@@ -133,12 +148,13 @@ struct Scores {
   __device__ __forceinline__ void write_scores(const RowProducts& qk, int head) const {
     const int row = lane_id() / 4;
     const int column = 2 * (lane_id() % 4);
-    Half* to = d.scores + chunk_head(head) * kChunk * kChunk + (16 * warp + row) * kChunk + column;
+    Half* const to = d.pairs[chunk_head(head)].scores + 16 * warp * kBlock;
+    const int pair[2] = {triangle_pair(0), triangle_pair(1)};
     each_decay(shared.gates[head % 2], [&](int n, int h, float2 decay, bool diagonal) {
       const int below = 16 * warp + row + 8 * h - 8 * n - column;  // of the first of the pair
       const float x = qk[4 * n + 2 * h] * decay.x;
       const float y = qk[4 * n + 2 * h + 1] * decay.y;
-      *reinterpret_cast<std::uint32_t*>(to + 8 * h * kChunk + 8 * n) =
+      *reinterpret_cast<std::uint32_t*>(to + pair[n % 2] + triangle_panel(n / 2) + 8 * h * kBlock) =
           pack(diagonal && below < 0 ? 0.0f : x, diagonal && below < 1 ? 0.0f : y);
     });
   }
@@ -187,7 +203,7 @@ struct Scores {
     const auto [first, second, end] = sum_decays(gate[0].log_decay, gate[1].log_decay);
     *reinterpret_cast<float2*>(&shared.gates[head % 2].log_decay[t]) =
         make_float2(kLog2E * first, kLog2E * second);
-    float* to = d.gates + chunk_head(head) * kNumGates * kChunk + t;
+    float* to = d.pairs[chunk_head(head)].decay + t;
     *reinterpret_cast<float2*>(to + kSince * kChunk) =
         make_float2(exp_approx(first), exp_approx(second));
     *reinterpret_cast<float2*>(to + kUntil * kChunk) =
@@ -202,7 +218,8 @@ struct Scores {
     const int j = lane_id() % 4;
     const Gates& gates = shared.gates[head % 2];
     const float beta[2] = {gates.beta[16 * warp + g], gates.beta[16 * warp + g + 8]};
-    Half* scores = d.scores + chunk_head(head) * kChunk * kChunk + (16 * warp + g) * kChunk + 2 * j;
+    Half* const scores = d.pairs[chunk_head(head)].scores + 16 * warp * kBlock;
+    const int pair[2] = {triangle_pair(0), triangle_pair(1)};
 #pragma unroll
     for (int n = 0; n < kChunk / 8; ++n) {
       if (n / 2 > warp) continue;
@@ -222,7 +239,8 @@ struct Scores {
         } else {
           put_diagonal(shared.lower, row, column, a[0], a[1]);
         }
-        *reinterpret_cast<std::uint32_t*>(scores + 8 * h * kChunk + 8 * n) = pack(s[0], s[1]);
+        *reinterpret_cast<std::uint32_t*>(scores + pair[n % 2] + triangle_panel(n / 2) +
+                                          8 * h * kBlock) = pack(s[0], s[1]);
       }
     }
   }
@@ -230,11 +248,11 @@ struct Scores {
   // ---- all
 
   __device__ void solve(int head) {
-    const int g = lane_id() / 4;
     const int j = lane_id() % 4;
     Block m[kBlocks];
     invert_column(shared.lower, warp, m);
-    Half* to = d.solve + chunk_head(head) * kChunk * kChunk + g * kChunk + 16 * warp + 2 * j;
+    Half* const to = d.pairs[chunk_head(head)].solve + triangle_panel(warp);
+    const int pair[2] = {triangle_pair(0), triangle_pair(1)};
     const float* beta = &shared.gates[head % 2].beta[16 * warp + 2 * j];
     const float2 factor[2] = {*reinterpret_cast<const float2*>(beta),
                               *reinterpret_cast<const float2*>(beta + 8)};
@@ -245,56 +263,22 @@ struct Scores {
       for (int n = 0; n < 2; ++n) {
 #pragma unroll
         for (int h = 0; h < 2; ++h)
-          *reinterpret_cast<std::uint32_t*>(to + (16 * i + 8 * h) * kChunk + 8 * n) =
+          *reinterpret_cast<std::uint32_t*>(to + pair[n] + (16 * i + 8 * h) * kBlock) =
               pack(m[i].c[n][2 * h] * factor[n].x, m[i].c[n][2 * h + 1] * factor[n].y);
       }
     }
-  }
-
-  /// The chunk's share of its request's states before it, for a walk that might begin when another
-  /// has ended.
-  __device__ __forceinline__ void copy_states(int first, int end) const {
-    constexpr int kAtOnce = 8;
-    const int cells = p.dv * p.dk;
-    const auto share = static_cast<int>(chunk.before / kChunk);
-    const int begin = cells / kCopyShares * share;
-    const int stop = share + 1 == kCopyShares ? cells : begin + cells / kCopyShares;
-    for (int head = first; head < end; ++head) {
-      const float* from = p.state + chunk.slot * p.state_slot + std::int64_t{head} * cells;
-      float* to = d.copies + (std::int64_t{chunk.copy} * p.num_v_heads + head) * cells;
-      for (int at = begin + static_cast<int>(threadIdx.x); at < stop; at += kAtOnce * kThreads) {
-        float x[kAtOnce];
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) x[i] = from[min(at + i * kThreads, stop - 1)];
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i)
-          if (at + i * kThreads < stop) to[at + i * kThreads] = x[i];
-      }
-    }
-  }
-
-  static __device__ __forceinline__ void wait_for_rows() {
-    ptx::cp_async_wait<0>();
-    __syncthreads();
   }
 
   /// T from the block's A, of which a warp has put its own rows.
   __device__ __forceinline__ void invert(int head) {
     __syncwarp();  // a diagonal block is its own warp's
     invert_diagonal(shared.lower, warp);
-    __syncthreads();
+    score_barrier();
     solve(head);
   }
 
   __device__ void run_by_channel() {
-    const auto fetch = [&](Half* tile, const RowsOf& rows) {
-      fetch_rows<KeyColumns, kThreads>(
-          tile, rows.data + chunk.first_token * rows.token_stride + key_head * rows.head_stride,
-          rows.token_stride, chunk.count, static_cast<int>(threadIdx.x));
-    };
-    fetch(shared.rows.q, d.q);
-    fetch(shared.rows.k, d.k);
-    ptx::cp_async_commit();
+    ask_for_rows();
     RawGates raw;
     if (warp == 0) ask_for_gates(raw, key_head);
     using Decays = ChannelDecays<KeyColumns>;
@@ -305,50 +289,54 @@ struct Scores {
     Products x{};
     decays.multiply(x, sums);
     if (warp == 0) share_gates(raw, key_head);  // it has the fewest products
-    __syncthreads();                            // q and k have been read
+    score_barrier();                            // q and k have been read
     take_products(x, key_head);
     invert(key_head);
   }
 
   __device__ void run_by_token() {
-    fetch_panels(shared.rows.q, d.q);
-    fetch_panels(shared.rows.k, d.k);
-    ptx::cp_async_commit();
+    ask_for_rows();
     const int first = Grouped ? key_head * (p.num_v_heads / d.key_heads) : key_head;
     RawGates raw;
     if (warp == 0) ask_for_gates(raw, first);
-    ptx::cp_async_wait<0>();
-    ptx::fence_proxy_async();
-    __syncthreads();
+    wait_for_rows();
     RowProducts qk;
     RowProducts kk;
     ask_for_product(qk, shared.rows.q);
     if constexpr (Grouped) ask_for_product(kk, shared.rows.k);
     if (warp == 0) share_gates(raw, first);
     wait_for_product(qk);
-    __syncthreads();
+    score_barrier();
     if constexpr (!Grouped) {
       write_scores(qk, first);
       ask_for_product(kk, shared.rows.k);
       wait_for_product(kk);
-      __syncthreads();  // k has been read
+      score_barrier();  // k has been read
       share_lower(kk, first);
       invert(first);
+      publish(first);
       return;
     }
     wait_for_product(kk);
     const int end = first + p.num_v_heads / d.key_heads;
     for (int head = first; head < end; ++head) {
       write_scores(qk, head);
-      __syncthreads();  // k has been read; the last head's T is out
+      score_barrier();  // k has been read; the last head's T is out
       share_lower(kk, head);
       invert(head);
       if (warp == kBlocks - 1 && head + 1 < end) {  // it has the least to invert
         ask_for_gates(raw, head + 1);
         share_gates(raw, head + 1);
       }
-      __syncthreads();
+      publish(head);
     }
+  }
+
+  /// Everything of a value head is out, and its room free; a scan that runs beside this learns it.
+  __device__ __forceinline__ void publish(int head) const {
+    if (d.ready != nullptr) ptx::fence_proxy_async_global();
+    score_barrier();
+    if (d.ready != nullptr && score_thread() == 0) (void)ptx::arrive_at(d.ready + chunk_head(head));
   }
 
   __device__ void run() {
@@ -357,20 +345,64 @@ struct Scores {
     } else {
       run_by_token();
     }
-    const int heads = p.num_v_heads / d.key_heads;
-    if (chunk.copy >= 0) copy_states(key_head * heads, (key_head + 1) * heads);
   }
 };
+
+template <int KeyColumns, bool ByChannel, bool Grouped>
+__device__ __forceinline__ auto* scores_shared() {
+  using Shared = typename Scores<KeyColumns, ByChannel, Grouped>::Shared;
+  return reinterpret_cast<Shared*>(ptx::dynamic_shared<1024>());
+}
 
 /// Grid: chunks, key heads.
 template <int KeyColumns, bool ByChannel, bool Grouped>
 __global__ void __launch_bounds__(Scores<KeyColumns, ByChannel, Grouped>::kThreads,
-                                  Scores<KeyColumns, ByChannel, Grouped>::kBlocksAnSm)
+                                  Scores<KeyColumns, ByChannel, Grouped>::kAtOnce)
     scores_kernel(const __grid_constant__ PromptParams params) {
   using Kernel = Scores<KeyColumns, ByChannel, Grouped>;
-  Kernel(params, *reinterpret_cast<typename Kernel::Shared*>(
-                     ptx::dynamic_shared < ByChannel ? 128 : 1024 > ()))
-      .run();
+  auto& shared = *scores_shared<KeyColumns, ByChannel, Grouped>();
+  Kernel::make_barrier(shared);
+  Kernel(params, shared, static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), 0).run();
+}
+
+/// A call: what a loop around it would keep in registers from one chunk to the next is more than
+/// there are.
+template <int KeyColumns, bool Grouped>
+__device__ __attribute__((noinline)) void one_of_many(
+    const PromptParams& params, typename Scores<KeyColumns, false, Grouped>::Shared& shared,
+    int place, int head, std::uint32_t parity) {
+  Scores<KeyColumns, false, Grouped>(params, shared, place, head, parity).run();
+}
+
+/// The same by blocks of an SM each, in the order in which a scan beside them wants it. The last of
+/// them leave after a chunk a warpgroup: on their SMs scan begins. It never holds what scores waits
+/// for, since its blocks can only start when all of these have.
+template <int KeyColumns, bool Grouped>
+__global__ void __launch_bounds__(
+    Scores<KeyColumns, false, Grouped>::kThreads* Scores<KeyColumns, false, Grouped>::kAtOnce, 1)
+    scores_beside_kernel(const __grid_constant__ PromptParams params) {
+  using Kernel = Scores<KeyColumns, false, Grouped>;
+  ptx::dependency_release();
+  // A call reads them faster here than where arguments lie.
+  __shared__ __align__(16) std::uint32_t words[sizeof(PromptParams) / sizeof(std::uint32_t)];
+  for (unsigned i = threadIdx.x; i < std::size(words); i += blockDim.x)
+    words[i] = reinterpret_cast<const std::uint32_t*>(&params)[i];
+  __syncthreads();
+  const auto& own = *reinterpret_cast<const PromptParams*>(words);
+  auto& shared = scores_shared<KeyColumns, false, Grouped>()[threadIdx.x / Kernel::kThreads];
+  const bool leaves = static_cast<int>(blockIdx.x) >= params.beside - params.leaving;
+  const int end = params.num_chunks * params.key_heads;
+  if (score_thread() == 0) shared.next = atomicAdd(params.next, 1);
+  Kernel::make_barrier(shared);
+  std::uint32_t parity = 0;
+#pragma unroll 1
+  for (int item = shared.next; item < end; item = shared.next) {
+    score_barrier();
+    if (score_thread() == 32) shared.next = leaves ? end : atomicAdd(params.next, 1);
+    one_of_many<KeyColumns, Grouped>(own, shared, item / params.key_heads, item % params.key_heads,
+                                     parity);
+    parity ^= 1;
+  }
 }
 
 }  // namespace attune::kernels::linear::sm90

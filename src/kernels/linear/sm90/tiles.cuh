@@ -27,7 +27,26 @@ __device__ __forceinline__ int element_at(int row, int column) {
   return piece_at<Columns>(row, column / 8) + column % 8;
 }
 
+inline constexpr int kPanel = kChunk * 64;  ///< elements of a tile of 64 columns
+
+/// In tiles of 64 columns side by side, of `Rows` rows each.
+template <int Rows = kChunk>
+__device__ __forceinline__ int panel_element_at(int row, int column) {
+  return column / 64 * Rows * 64 + element_at<64>(row, column % 64);
+}
+
+/// In a matrix of Pairs: where a panel would begin had it all rows.
+__device__ __forceinline__ int triangle_panel(int block) {
+  return block * (kChunk - kBlock) * kBlock - block * (block - 1) * kBlock * kBlock / 2;
+}
 __device__ __forceinline__ int lane_id() { return static_cast<int>(threadIdx.x % 32); }
+
+/// A lane's pair of an 8 x 8 block at row 0, columns 8 n: rows of a panel are 32 bytes, and four of
+/// them change pieces with the next four.
+__device__ __forceinline__ int triangle_pair(int n) {
+  const int row = lane_id() / 4;
+  return row * kBlock + ((n % 2) ^ (row / 4)) * 8 + 2 * (lane_id() % 4);
+}
 
 /// A[m, k] of rows m0 …, columns k0 … of a tile.
 template <int Columns>

@@ -7,7 +7,8 @@
 
 namespace attune::kernels::ptx {
 
-inline void bulk_load(void* to, const void* from, std::uint32_t bytes, Mbarrier& done, CacheHint) {
+inline void bulk_load(void* to, const void* from, std::uint32_t bytes, Mbarrier& done,
+                      CacheHint = CacheHint::evict_normal) {
   const auto deliver = [to, from, bytes, &done] {
     std::memcpy(to, from, bytes);
     mbarrier_word::take(done, 0, static_cast<std::int32_t>(bytes));
@@ -17,5 +18,7 @@ inline void bulk_load(void* to, const void* from, std::uint32_t bytes, Mbarrier&
   else
     emulated::defer(deliver);
 }
+
+inline void fence_proxy_async_global() {}
 
 }  // namespace attune::kernels::ptx
