@@ -6,6 +6,7 @@
 //   Operand   kLanes * kPair numbers
 //   kRun      operands that load_run makes of stored numbers that fill a vector
 //   kSplits   whether load_run's operands hold the even and the odd numbers apart
+//   kTwoAtOnce  whether two rows of stored numbers become columns in one go, load_columns
 //   kStripRows  rows of a register tile; kDepth  numbers it is deep at least
 #pragma once
 
@@ -25,6 +26,8 @@ struct FmaUnit {
   using Operand = F;
   static constexpr int kPair = 1;
   static constexpr bool kSplits = false;
+  template <DType T>
+  static constexpr bool kTwoAtOnce = false;
   static constexpr int kNumbers = V::kLanes;
   /// With kNumColumns vectors beside them 6 rows fill 24 of 32 (AVX-512) or 12 of 16 (AVX2)
   /// registers and read 10 operands for 24 products, well under two loads a cycle.
@@ -96,6 +99,14 @@ struct Bf16Unit {
   using Operand = typename V::Pairs;
   static constexpr int kPair = 2;
   static constexpr bool kSplits = false;
+  template <DType T>
+  static constexpr bool kTwoAtOnce = T == DType::fp8_e4m3 || T == DType::fp8_e5m2;
+  /// Columns of two rows of 64 values, in an order that restore undoes.
+  template <DType T>
+  static void load_columns(const void* a, const void* b, Operand (&out)[2 * kPair]) {
+    V::template load_columns<T>(a, b, out);
+  }
+  static void restore(float* columns) { V::restore_order(columns); }
   static constexpr int kNumbers = V::kNumbers;
   static constexpr int kStripRows = 6;
   static constexpr int kDepth = kPair;

@@ -38,6 +38,9 @@ struct Body {
   static constexpr int kGroups = V::kNumColumns / Unit::kPair;  ///< operands a value tile is wide
   static constexpr int kRun = Unit::template kRun<T>;           ///< operands of a whole load
   static constexpr int kStep = kRun * Unit::kNumbers;
+  static constexpr bool kTwoAtOnce = Unit::template kTwoAtOnce<T>;
+  static constexpr std::int64_t kColumns = kGroups * Unit::kNumbers;  ///< of o, in registers
+  static_assert(!kTwoAtOnce || kColumns == 64);
 
   static constexpr int kPackedKeys = 0;
 
@@ -82,8 +85,12 @@ struct Body {
     }
     void restore([[maybe_unused]] int row) const {
       if constexpr (Unit::kSplits) {
-        constexpr std::int64_t kBlock = kGroups * Unit::kNumbers;
-        Unit::join(o_ + row * p_.scratch.o_stride, p_.head_dim_vo / kBlock * kBlock);
+        Unit::join(o_ + row * p_.scratch.o_stride, p_.head_dim_vo / kColumns * kColumns);
+      }
+      if constexpr (kTwoAtOnce) {
+        float* const o = o_ + row * p_.scratch.o_stride;
+        for (std::int64_t d = 0; d + kColumns <= p_.head_dim_vo; d += kColumns)
+          Unit::restore(o + d);
       }
     }
 
@@ -238,27 +245,31 @@ struct Body {
     for (int key = run.from / Unit::kPair * Unit::kPair; key < run.to; key += Unit::kPair) {
       // The odd one out of a pair has weight 0; its neighbour stands in for it.
       const char* v[Unit::kPair];
-      Operand in[G][Unit::kPair];
-      simd::unroll<Unit::kPair>([&](auto i) {
-        v[i] = run.row(key + i) + d * kBytes;
-        if constexpr (kTail) {
-          in[0][i] = Unit::template load_as_n<T>(v[i], tail);
-        } else if constexpr (G % kRun == 0) {
-          simd::unroll<G / kRun>([&](auto g) {
-            Operand loaded[kRun];
-            Unit::template load_run<T>(v[i] + g * kRun * Unit::kNumbers * kBytes, loaded);
-            simd::unroll<kRun>([&](auto j) { in[g * kRun + j][i] = loaded[j]; });
-          });
-        } else {
-          in[0][i] = Unit::template load_as<T>(v[i]);
-        }
-      });
+      simd::unroll<Unit::kPair>([&](auto i) { v[i] = run.row(key + i) + d * kBytes; });
       Operand x[kWide];
-      simd::unroll<G>([&](auto g) {
-        Operand columns[Unit::kPair];
-        Unit::columns(in[g], columns);
-        simd::unroll<Unit::kPair>([&](auto i) { x[g * Unit::kPair + i] = columns[i]; });
-      });
+      if constexpr (kTwoAtOnce && G == kGroups) {
+        Unit::template load_columns<T>(v[0], v[1], x);
+      } else {
+        Operand in[G][Unit::kPair];
+        simd::unroll<Unit::kPair>([&](auto i) {
+          if constexpr (kTail) {
+            in[0][i] = Unit::template load_as_n<T>(v[i], tail);
+          } else if constexpr (G % kRun == 0) {
+            simd::unroll<G / kRun>([&](auto g) {
+              Operand loaded[kRun];
+              Unit::template load_run<T>(v[i] + g * kRun * Unit::kNumbers * kBytes, loaded);
+              simd::unroll<kRun>([&](auto j) { in[g * kRun + j][i] = loaded[j]; });
+            });
+          } else {
+            in[0][i] = Unit::template load_as<T>(v[i]);
+          }
+        });
+        simd::unroll<G>([&](auto g) {
+          Operand columns[Unit::kPair];
+          Unit::columns(in[g], columns);
+          simd::unroll<Unit::kPair>([&](auto i) { x[g * Unit::kPair + i] = columns[i]; });
+        });
+      }
       constexpr int kBlockBytes = static_cast<int>(G * Unit::kNumbers * kBytes);
       constexpr int kLines = Unit::kPair * ((kBlockBytes + kLine - 1) / kLine);
       constexpr bool kByRows = kDims > 0 && kDims / (G * Unit::kNumbers) == Unit::kPair;

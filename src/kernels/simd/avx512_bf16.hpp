@@ -79,10 +79,24 @@ struct Avx512Bf16Verbs : Avx512Verbs<Isa> {
     if constexpr (T == DType::bf16) {
       x[0] = _mm512_loadu_si512(p);
     } else {
-      const Bytes bytes = look_up<T>(_mm512_loadu_si512(p));
+      const Bytes bytes = look_up<T>(for_unpacking(_mm512_loadu_si512(p)));
       x[0] = _mm512_unpacklo_epi8(bytes.low, bytes.high);
       x[1] = _mm512_unpackhi_epi8(bytes.low, bytes.high);
     }
+  }
+
+  /// 64 numbers of 8 bits of a and of b as columns of both: lane 4q + i of x[c] holds number
+  /// 16q + 4c + i of each. Codes are interleaved before they are looked up, in half the shuffles.
+  template <DType T>
+  static void load_columns(const void* a, const void* b, Pairs (&x)[4]) {
+    const __m512i first = _mm512_loadu_si512(a);
+    const __m512i second = _mm512_loadu_si512(b);
+    const Bytes low = look_up<T>(_mm512_unpacklo_epi8(first, second));
+    const Bytes high = look_up<T>(_mm512_unpackhi_epi8(first, second));
+    x[0] = _mm512_unpacklo_epi8(low.low, low.high);
+    x[1] = _mm512_unpackhi_epi8(low.low, low.high);
+    x[2] = _mm512_unpacklo_epi8(high.low, high.high);
+    x[3] = _mm512_unpackhi_epi8(high.low, high.high);
   }
 
   /// 32 stored numbers as bf16.
@@ -145,13 +159,16 @@ struct Avx512Bf16Verbs : Avx512Verbs<Isa> {
     __m512i high;
   };
 
-  /// The lower and upper bytes of the bf16 of 64 codes, in the order that unpacking wants: eight
-  /// codes of the first half, eight of the second, and so on.
+  /// The order that unpacking wants: eight codes of the first half, eight of the second, and so on.
+  static __m512i for_unpacking(__m512i codes) {
+    return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), codes);
+  }
+
+  /// The lower and upper bytes of the bf16 of 64 codes.
   template <DType T>
   static Bytes look_up(__m512i codes) {
     const __m512i kSign = _mm512_set1_epi8(static_cast<char>(0x80));
     const ByteTable& t = kTable<T>;
-    codes = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), codes);
     const __m512i magnitude = T == DType::i8 ? _mm512_abs_epi8(codes) : codes;
     // A lookup takes an index of seven bits and leaves the eighth alone.
     const __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(t.low), magnitude,
@@ -167,7 +184,7 @@ struct Avx512Bf16Verbs : Avx512Verbs<Isa> {
 
   template <DType T>
   static Pairs narrow(__m256i x) {
-    const Bytes bytes = look_up<T>(_mm512_castsi256_si512(x));
+    const Bytes bytes = look_up<T>(for_unpacking(_mm512_castsi256_si512(x)));
     return _mm512_unpacklo_epi8(bytes.low, bytes.high);
   }
 };
