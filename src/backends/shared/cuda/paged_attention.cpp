@@ -1,7 +1,5 @@
 #include "backends/shared/cuda/paged_attention.hpp"
 
-#include <cmath>
-#include <string>
 #include <utility>
 
 #include <cuda_runtime_api.h>
@@ -13,6 +11,7 @@
 #include "backends/shared/alignment.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/cuda/paged_planner.hpp"
+#include "backends/shared/cuda/paged_setup.hpp"
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
 #include "device/cuda/status.hpp"
@@ -29,7 +28,6 @@ namespace prefill = kernels::ragged_prefill::sm80;
 namespace levels = kernels::ragged_prefill::sm90;
 namespace merge_states = kernels::merge_states::sm80;
 using device::cuda::native;
-using device::cuda::status_of;
 
 template <class Element>
 Element element_of(DType t) {
@@ -84,15 +82,6 @@ void aim_at_states(const AttentionSpec& spec, const paged::Parts& parts, Params&
   p.sinks = nullptr;
 }
 
-/// What any of its built CUDA rows declares.
-FeatureSet declared_by(const BackendDescriptor& descriptor) {
-  FeatureSet declared;
-  for (const Capability& row : descriptor.capabilities)
-    if (row.device == DeviceKind::cuda && row.status != BackendStatus::not_built)
-      declared = declared | row.features;
-  return declared;
-}
-
 /// Levels are items of the general prefill kernel.
 bool general_levels(const PagedPlan& plan) { return plan.cascades && !plan.tiled; }
 
@@ -139,7 +128,7 @@ class PagedBackend final : public Backend {
 constexpr const char* kPlanCopy = "copying a plan to the device";
 
 Result<attention::BatchFacts> PagedBackend::check(const BatchView& batch) const {
-  return batch.on_device.given() && declared_by(*setup_.descriptor).has(Feature::device_planning)
+  return batch.on_device.given() && setup_.plans_on_device
              ? attention::validate_device_batch(batch, context_.spec, context_.page_size)
              : attention::validate_batch(batch, context_.spec, context_.page_size);
 }
@@ -401,119 +390,14 @@ Status PagedBackend::run(const Plan& plan, const LayerCall& call, Stream stream)
   return mine.cascades ? merge(mine, call, stream) : Status{};
 }
 
-/// Options that only some of the names declare.
-Status check_declared(const BackendDescriptor& descriptor, const AttentionSpec& spec) {
-  const FeatureSet declared = declared_by(descriptor);
-  const struct {
-    bool wanted;
-    Feature feature;
-  } options[] = {{spec.sinks, Feature::sinks},
-                 {spec.attention_chunk > 0, Feature::attention_chunk},
-                 {spec.xai_temperature_len > 0, Feature::xai_temperature},
-                 {spec.alibi, Feature::alibi},
-                 {spec.relative_bias, Feature::relative_bias},
-                 {spec.kind == AttentionKind::cross, Feature::cross_attention},
-                 {spec.per_head_scales, Feature::per_head_scales}};
-  for (const auto& option : options)
-    if (option.wanted && !declared.has(option.feature))
-      return unsupported(base::join(descriptor.name, " declares no ", name(option.feature)));
-  return {};
-}
-
-/// The Hopper kernel that serves this spec's levels, where it has every option they may have.
-Status find_level_kernel(const BackendContext& context, Setup& setup) {
-  const AttentionSpec& spec = context.spec;
-  const int group = spec.gqa_group_size();
-  if (group > 64 || (group & (group - 1)) != 0 || context.page_size % 8 != 0 || spec.alibi ||
-      spec.xai_temperature_len > 0 || spec.per_head_scales)
-    return {};
-  for (const levels::Instance& instance : levels::level_instances()) {
-    if (instance.dtype != spec.q_dtype || instance.dtype != spec.kv_dtype ||
-        instance.head_dim_qk != spec.head_dim_qk || instance.head_dim_vo != spec.head_dim_vo)
-      continue;
-    const auto encoder = kernels::tensor_map::encoder();
-    if (!encoder.ok()) return encoder.status();
-    setup.encoder = *encoder;
-    setup.level = instance;
-    return levels::prepare(instance).status();
-  }
-  return {};
-}
-
-Status check_context(const BackendContext& context, const BackendDescriptor& descriptor) {
-  const AttentionSpec& spec = context.spec;
-  const std::string_view self = descriptor.name;
-  if (context.device.kind != DeviceKind::cuda)
-    return unsupported(base::join(self, " runs on cuda here, not on ", name(context.device.kind)));
-  if (spec.variant != Variant::gqa)
-    return unsupported(base::join(self, " serves gqa here, not ", name(spec.variant)));
-  if (context.batch_invariant)
-    return unsupported(base::join(
-        self, " cuts work by the whole batch: a request's bits may depend on its neighbours"));
-  if (Status s = attention::validate_spec(spec); !s.ok()) return s;
-  if (context.page_size < 1)
-    return invalid_argument(base::join("page_size must be positive, have ", context.page_size));
-  if (context.kv_layout != KvLayout::nhd && context.kv_layout != KvLayout::hnd)
-    return unsupported(base::join(self, " reads nhd and hnd, not ", name(context.kv_layout)));
-  const auto is_half = [](DType t) { return t == DType::bf16 || t == DType::f16; };
-  if (!is_half(spec.q_dtype) || !(is_half(spec.o_dtype) || spec.o_dtype == DType::f32))
-    return unsupported(base::join(self, " wants q in bf16 or fp16 and o in these or fp32, not ",
-                                  name(spec.q_dtype), " and ", name(spec.o_dtype)));
-  if (size_of(spec.kv_dtype) == 2 && spec.kv_dtype != spec.q_dtype)
-    return unsupported(base::join(self, " wants 16-bit keys of q's type: q is ", name(spec.q_dtype),
-                                  ", keys are ", name(spec.kv_dtype)));
-  return check_declared(descriptor, spec);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_paged_attention(const BackendContext& context,
                                                       const BackendDescriptor& descriptor,
                                                       const PagedOptions& options) {
-  if (Status s = check_context(context, descriptor); !s.ok()) return s;
-  const AttentionSpec& spec = context.spec;
-  const auto card = device::cuda::card_facts(context.device.index);
-  if (!card.ok()) return card.status();
-  if (cudaError_t error = cudaSetDevice(context.device.index); error != cudaSuccess) {
-    (void)cudaGetLastError();
-    return status_of(error, "cudaSetDevice");
-  }
-  if (card->sm < 80)
-    return unsupported(base::join(descriptor.name, " wants compute capability 8.0 or newer, have ",
-                                  card->sm / 10, ".", card->sm % 10));
-  // The kernels are compiled for two sizes of shared memory.
-  const int shared_per_sm = card->sm >= 90 ? 228 * 1024 : 164 * 1024;
-  Setup setup{.descriptor = &descriptor,
-              .spec = spec,
-              .page_size = context.page_size,
-              .decode = decode::find(spec.kv_dtype, spec.head_dim_qk, spec.head_dim_vo,
-                                     spec.gqa_group_size(), shared_per_sm),
-              .prefill = prefill::find(spec.kv_dtype, spec.head_dim_qk, spec.head_dim_vo),
-              .rule = {.causal = spec.causal && !spec.custom_mask,
-                       .window_left = spec.window_left,
-                       .window_right = spec.window_right,
-                       .attention_chunk = spec.attention_chunk},
-              .cascade = options.cascade};
-  if (setup.decode == nullptr || setup.prefill == nullptr)
-    return unsupported(base::join(descriptor.name, " has no kernel for ", name(spec.kv_dtype),
-                                  " keys with head dims ", spec.head_dim_qk, "/",
-                                  spec.head_dim_vo));
-  const auto shared = decode::prepare(*setup.decode, shared_per_sm);
-  if (!shared.ok()) return shared.status();
-  const auto ctas = prefill::prepare(*setup.prefill);
-  if (!ctas.ok()) return ctas.status();
-  setup.decode_shared_bytes = *shared;
-  setup.overlap = card->sm >= 90;
-  setup.num_sms = card->num_sms;
-  auto kernels =
-      paged::PrefillKernels::make(context, setup.prefill, options.hopper, card->sm, card->num_sms);
-  if (!kernels.ok()) return kernels.status();
-  setup.prefill_kernels = std::move(*kernels);
-  if (options.cascade != plan::CascadeMode::off && card->sm == 90)
-    if (Status s = find_level_kernel(context, setup); !s.ok()) return s;
-  setup.decode_grid = card->num_sms * setup.decode->ctas_per_sm;
-  setup.prefill_grid = card->num_sms * *ctas;
-  return std::unique_ptr<Backend>(std::make_unique<PagedBackend>(context, setup));
+  auto setup = paged::make_setup(context, descriptor, options);
+  if (!setup.ok()) return setup.status();
+  return std::unique_ptr<Backend>(std::make_unique<PagedBackend>(context, *setup));
 }
 
 }  // namespace attune::backends::shared

@@ -33,7 +33,7 @@ constexpr std::int32_t kPartsPerCta = 16;
 // product (two operations) in the general kernel and in the Hopper kernel; a number of a state
 // written and joined; having levels at all, which is the launches and the ends of two kernels more.
 constexpr double kReadAgain = 0.76;
-constexpr double kProductBytes = 2.0 * 4.2 / 75.0;
+constexpr double kProductBytes = 2.0 * 4.2 / 220.0;
 constexpr double kTileProductBytes = 2.0 * 4.2 / 650.0;
 constexpr double kStateBytes = 8.0;
 constexpr double kLevelBytes = 26e-6 * 4.2e12;

@@ -48,7 +48,8 @@ struct Setup {
   int num_sms = 0;
   int prefill_grid = 0;
   PrefillKernels prefill_kernels{};
-  attention::MaskRule rule;  ///< not causal where custom masks take over
+  bool plans_on_device = false;  ///< the name declares Feature::device_planning
+  attention::MaskRule rule;      ///< not causal where custom masks take over
   plan::CascadeMode cascade = plan::CascadeMode::off;
   /// The Hopper kernel of levels that all their rows see whole; none on other cards, for other
   /// head dims, options and page sizes: then levels are items of the general prefill kernel.

@@ -10,6 +10,7 @@ namespace {
 
 /// Of the plain kernel on an H200, a cycle and multiprocessor (docs/performance/cuda-prefill.md).
 constexpr std::int64_t kPlainFlop = 1400;
+constexpr std::int64_t kPlainFlopFp8 = 1050;  ///< its fragments are widened one by one
 constexpr std::int64_t kPlainBeginning = 6000;
 
 }  // namespace
@@ -56,7 +57,8 @@ std::int64_t PrefillKernels::plain_cycles(const BatchView& batch) const {
   const std::int64_t flop =
       std::int64_t{2} * plain_->rows * plain_->key_tile * (spec_.head_dim_qk + spec_.head_dim_vo);
   const std::int64_t key_tiles = count.key_tiles * spec_.num_kv_heads;
-  return kPlainBeginning + key_tiles * blocks * flop / kPlainFlop / num_sms_;
+  const std::int64_t rate = size_of(spec_.kv_dtype) == 1 ? kPlainFlopFp8 : kPlainFlop;
+  return kPlainBeginning + key_tiles * blocks * flop / rate / num_sms_;
 }
 
 PrefillChoice PrefillKernels::choose(const BatchView& batch, bool writes_states) const {

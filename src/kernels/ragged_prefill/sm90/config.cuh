@@ -101,7 +101,6 @@ inline constexpr int kItemStages = 4;
 /// With how many key tiles of an item left to ask for the next item is taken: early enough for the
 /// answer to come before the ring has run dry.
 inline constexpr int kTilesLeft = 4;
-inline constexpr int kItemWords = sizeof(WorkItem) / 4;  ///< written by a lane each
 
 /// Everything in shared memory. Tiles are panels of 64 columns (128 bytes), rows one after another,
 /// as the copy engine's 128-byte swizzle leaves them.

@@ -1,8 +1,6 @@
 // Which work items a block does, and when it learns of them.
 #pragma once
 
-#include <cstddef>
-
 #include "kernels/ptx/tma.cuh"
 #include "kernels/ragged_prefill/sm90/config.cuh"
 
@@ -97,25 +95,20 @@ class HandOut {
     return __all_sync(0xffffffffu, ptx::mbarrier_test(barrier, parity));
   }
 
-  /// The next item, a word a lane. One without tiles ends everybody's work. Its place is free: 4
-  /// items back, all have read it before the queries of the item 2 back were given up.
+  /// The next item. One without tiles ends everybody's work. Its place is free: 4 items back, all
+  /// have read it before the queries of the item 2 back were given up.
   __device__ void publish() {
     if (!first_) wanted_parity_ ^= 1;
     first_ = false;
-    constexpr int kHeadWord = offsetof(WorkItem, head) / 4;
-    const int lane = static_cast<int>(threadIdx.x % 32);
     const std::uint32_t number = source_.take();
-    const bool any = number < source_.count();
-    std::int32_t word = 0;
-    if (any) {
-      const ItemSource::Place place = source_.place(number);
-      if (lane < kItemWords) {
-        word = reinterpret_cast<const std::int32_t*>(params_.items + place.listed)[lane];
-        if (lane == kHeadWord) word += static_cast<std::int32_t>(place.heads << params_.pack_shift);
+    if (threadIdx.x % 32 == 0) {
+      WorkItem item;
+      if (number < source_.count()) {
+        const ItemSource::Place place = source_.place(number);
+        item = params_.items[place.listed];
+        item.head += static_cast<std::int32_t>(place.heads << params_.pack_shift);
       }
-    }
-    if (lane < kItemWords) {
-      reinterpret_cast<std::int32_t*>(&shared_.item[at_.stage])[lane] = word;
+      shared_.item[at_.stage] = item;
       ptx::mbarrier_arrive(shared_.item_full[at_.stage]);
     }
     __syncwarp();

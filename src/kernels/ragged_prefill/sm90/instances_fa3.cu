@@ -12,10 +12,10 @@ using Fa3 = Config<__nv_bfloat16, Dim, Dim, T, Softmax<0, false>>;
 
 std::vector<Instance> fa3_instances() {
   return {
-      instance_of<Fa3<64, Tiles64>>("fa3 prefill bf16 64", Strategy::fa3),
+      instance_of<Fa3<64, Tiles64>>("fa3 prefill bf16 64", Strategy::fa3, kFa3Cost64),
       instance_of<Fa3<128, Tiles128Tall>>("fa3 prefill bf16 128, 192 rows", Strategy::fa3,
                                           kFa3Cost128Tall),
-      instance_of<Fa3<256, Tiles256>>("fa3 prefill bf16 256", Strategy::fa3),
+      instance_of<Fa3<256, Tiles256>>("fa3 prefill bf16 256", Strategy::fa3, kFa3Cost256),
   };
 }
 

@@ -13,8 +13,9 @@ using Widened = Config<__half, Dim, Dim, T, Softmax<0, true>, KvLoad::widened, _
 
 std::vector<Instance> fp8_instances() {
   return {
-      instance_of<Widened<64, Tiles64Widened>>("prefill e4m3 64", Strategy::both),
-      instance_of<Widened<128, Tiles128Widened>>("prefill e4m3 128", Strategy::both),
+      instance_of<Widened<64, Tiles64Widened>>("prefill e4m3 64", Strategy::both, kWidenedCost64),
+      instance_of<Widened<128, Tiles128Widened>>("prefill e4m3 128", Strategy::both,
+                                                 kWidenedCost128),
   };
 }
 

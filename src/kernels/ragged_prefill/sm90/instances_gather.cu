@@ -14,16 +14,20 @@ using F16 = __half;
 
 std::vector<Instance> gather_instances() {
   return {
-      instance_of<AnyPage<Bf16, 64, 64, Tiles64>>("prefill bf16 64, any page", Strategy::both),
+      instance_of<AnyPage<Bf16, 64, 64, Tiles64>>("prefill bf16 64, any page", Strategy::both,
+                                                  kGatherCost64),
       instance_of<AnyPage<Bf16, 128, 128, Tiles128Tall>>("prefill bf16 128, any page",
-                                                         Strategy::both),
+                                                         Strategy::both, kGatherCost128),
       instance_of<AnyPage<Bf16, 192, 128, Tiles192>>("prefill bf16 192/128, any page",
-                                                     Strategy::both),
-      instance_of<AnyPage<Bf16, 256, 256, Tiles256>>("prefill bf16 256, any page", Strategy::both),
-      instance_of<AnyPage<F16, 64, 64, Tiles64>>("prefill fp16 64, any page", Strategy::both),
+                                                     Strategy::both, kGatherCost192),
+      instance_of<AnyPage<Bf16, 256, 256, Tiles256>>("prefill bf16 256, any page", Strategy::both,
+                                                     kGatherCost256),
+      instance_of<AnyPage<F16, 64, 64, Tiles64>>("prefill fp16 64, any page", Strategy::both,
+                                                 kGatherCost64),
       instance_of<AnyPage<F16, 128, 128, Tiles128Tall>>("prefill fp16 128, any page",
-                                                        Strategy::both),
-      instance_of<AnyPage<F16, 256, 256, Tiles256>>("prefill fp16 256, any page", Strategy::both),
+                                                        Strategy::both, kGatherCost128),
+      instance_of<AnyPage<F16, 256, 256, Tiles256>>("prefill fp16 256, any page", Strategy::both,
+                                                    kGatherCost256),
   };
 }
 

@@ -334,7 +334,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       ptx::mbarrier_init(shared.q_full[i], 1);
       ptx::mbarrier_init(shared.q_empty[i], kByWriter ? C::kWarpgroups : kConsumerWarps);
     }
-    for (int i = 0; i < kItemStages; ++i) ptx::mbarrier_init(shared.item_full[i], kItemWords);
+    for (int i = 0; i < kItemStages; ++i) ptx::mbarrier_init(shared.item_full[i], 1);
     ptx::mbarrier_init(shared.item_wanted, 1);
     for (int i = 0; i < C::kKeyStages; ++i) {
       ptx::mbarrier_init(shared.k_full[i], kLoaderArrivals);
