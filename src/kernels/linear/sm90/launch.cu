@@ -138,12 +138,11 @@ Status prepare_kernels() {
 
 Status launch_prepare(const PromptParams& d, cudaStream_t stream) {
   const std::int64_t units = 2 * d.key_heads + d.p.num_v_heads;
-  const int threads = d.value_columns <= 64 ? kPrepareThreads / 2 : kPrepareThreads;
   const auto start = [&](auto kernel) {
     ptx::launch(kernel,
                 grid_of(units, std::min(d.num_chunks, kPrepareChunks),
                         base::ceil_div(d.num_chunks, kPrepareChunks)),
-                dim3(static_cast<unsigned>(threads)), 0, stream, d);
+                dim3(kPrepareThreads), 0, stream, d);
   };
   if (d.p.conv_kernel == 0) {
     start(&prepare_kernel<0>);

@@ -10,7 +10,7 @@
 
 namespace attune::kernels::linear::sm90 {
 
-inline constexpr int kPrepareThreads = 256;  ///< at most: what heads of 128 columns fill
+inline constexpr int kPrepareThreads = 128;
 
 /// Four neighbouring channels at one token, as stored.
 struct Four {
@@ -256,7 +256,7 @@ inline constexpr int kPrepareChunks = 32768;  ///< in a grid's second dimension
 
 /// Grid: heads of q, k and v, chunks in two dimensions: neighbours read the same lines.
 template <int Taps>
-__global__ void __launch_bounds__(kPrepareThreads, Taps <= 4 ? 3 : 2)
+__global__ void __launch_bounds__(kPrepareThreads, Taps <= 4 ? 6 : 4)
     prepare_kernel(const __grid_constant__ PromptParams d) {
   using Kernel = Prepare<Taps>;
   const int index = static_cast<int>(blockIdx.z * kPrepareChunks + blockIdx.y);
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(kPrepareThreads, Taps <= 4 ? 3 : 2)
   // Every row of fours has kChunk / kRun runs; the threads of a row are neighbours.
   const int fours = unit.columns / 4;
   const int end = fours * (kChunk / Kernel::kRun);
-  for (int i = static_cast<int>(threadIdx.x); i < end; i += static_cast<int>(blockDim.x))
+  for (int i = static_cast<int>(threadIdx.x); i < end; i += kPrepareThreads)
     Kernel(d, chunk, unit, i % fours * 4).run(i / fours * Kernel::kRun);
 }
 

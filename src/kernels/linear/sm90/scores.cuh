@@ -375,8 +375,9 @@ __device__ __attribute__((noinline)) void one_of_many(
 }
 
 /// The same by blocks of an SM each, in the order in which a scan beside them wants it. The last of
-/// them leave after a chunk a warpgroup: on their SMs scan begins. It never holds what scores waits
-/// for, since its blocks can only start when all of these have.
+/// them leave when half of their warpgroups have made a chunk each, which is when the first chunks
+/// are ready: on their SMs scan begins. It never holds what scores waits for, since its blocks can
+/// only start when all of these have.
 template <int KeyColumns, bool Grouped>
 __global__ void __launch_bounds__(
     Scores<KeyColumns, false, Grouped>::kThreads* Scores<KeyColumns, false, Grouped>::kAtOnce, 1)
@@ -391,6 +392,7 @@ __global__ void __launch_bounds__(
   const auto& own = *reinterpret_cast<const PromptParams*>(words);
   auto& shared = scores_shared<KeyColumns, false, Grouped>()[threadIdx.x / Kernel::kThreads];
   const bool leaves = static_cast<int>(blockIdx.x) >= params.beside - params.leaving;
+  if (leaves && threadIdx.x / Kernel::kThreads >= Kernel::kAtOnce / 2) return;
   const int end = params.num_chunks * params.key_heads;
   if (score_thread() == 0) shared.next = atomicAdd(params.next, 1);
   Kernel::make_barrier(shared);
