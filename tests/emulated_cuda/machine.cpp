@@ -105,6 +105,8 @@ class Block {
   Place scheduler_ = nullptr;
   Queue ready_;
   std::vector<int> next_turn_;
+  int idle_turns_ = 0;  ///< in a row, without a wake
+  bool woken_ = false;
   std::array<Meeting, kMostThreads / 32> warps_{};
   std::array<Meeting, kMostThreads / 128> warpgroups_{};
   std::array<std::shared_ptr<void>, kMostThreads / 128> states_;
@@ -175,8 +177,16 @@ bool Block::turn() {
     choose();
     hand_over(scheduler_);
   }
+  // Threads that only ask again and again go on as little as those that sleep.
+  constexpr int kIdleTurns = 8;
+  idle_turns_ = next_turn_.empty() || woken_ ? 0 : idle_turns_ + 1;
+  woken_ = false;
   for (const int thread : next_turn_) ready(thread);
   next_turn_.clear();
+  if (idle_turns_ >= kIdleTurns) {
+    idle_turns_ = 0;
+    deliver_one();
+  }
   return any;
 }
 
@@ -309,6 +319,7 @@ void Block::sleep_on(const void* place, const char* what) {
 }
 
 void Block::wake(const void* place) {
+  woken_ = true;
   const auto found = sleepers_.find(place);
   if (found == sleepers_.end()) return;
   for (const int thread : found->second) ready(thread);
