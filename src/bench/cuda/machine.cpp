@@ -5,10 +5,10 @@
 #include <chrono>
 #include <thread>
 
+#include "base/cuda/status.hpp"
 #include "base/join.hpp"
 #include "bench/cuda_machine_entry.hpp"
 #include "device/cuda/memory.hpp"
-#include "device/cuda/status.hpp"
 #include "kernels/probe/sm80/probe.hpp"
 #include "kernels/probe/sm90/probe.hpp"
 
@@ -16,7 +16,7 @@ namespace attune::bench {
 namespace {
 
 namespace probe = kernels::probe;
-using device::cuda::call_status;
+using base::cuda::call_status;
 using device::cuda::MemoryKind;
 
 constexpr std::size_t kCeilingBytes = std::size_t{2} << 30;
@@ -92,7 +92,7 @@ class CudaMachine final : public Machine {
         double work = 0.0;
         const Result<double> seconds = timed([&](Stream) -> Status {
           work = launch();
-          return device::cuda::launch_status("probe");
+          return base::cuda::launch_status("probe");
         });
         if (!seconds.ok()) return seconds.status();
         best = std::max(best, work / *seconds);

@@ -4,16 +4,16 @@
 #include <memory>
 #include <utility>
 
+#include "base/cuda/status.hpp"
 #include "conformance/cuda_memory_entry.hpp"
 #include "device/cuda/memory.hpp"
-#include "device/cuda/status.hpp"
 
 namespace attune::conformance {
 namespace {
 
-using device::cuda::call_status;
+using base::cuda::call_status;
+using base::cuda::status_of;
 using device::cuda::native;
-using device::cuda::status_of;
 
 class CudaRecording final : public Recording {
  public:

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "device/cuda/status.hpp"
+#include "base/cuda/status.hpp"
 
 namespace attune::device::cuda {
 
@@ -25,7 +25,7 @@ Result<Memory> Memory::allocate(MemoryKind kind, std::size_t bytes) {
   if (error != cudaSuccess) {
     (void)cudaGetLastError();
     const char* what = kind == MemoryKind::device ? "device memory" : "page-locked memory";
-    return status_of(error, std::to_string(bytes) + " bytes of " + what);
+    return base::cuda::status_of(error, std::to_string(bytes) + " bytes of " + what);
   }
   memory.bytes_ = bytes;
   return memory;
@@ -48,7 +48,7 @@ Result<CardFacts> card_facts(int ordinal) {
     const cudaError_t error = cudaDeviceGetAttribute(row.value, row.attribute, ordinal);
     if (error != cudaSuccess) {
       (void)cudaGetLastError();
-      return status_of(error, "attributes of CUDA device " + std::to_string(ordinal));
+      return base::cuda::status_of(error, "attributes of CUDA device " + std::to_string(ordinal));
     }
   }
   facts.sm = 10 * major + minor;
@@ -57,8 +57,8 @@ Result<CardFacts> card_facts(int ordinal) {
 
 Status copy_to_device(void* to, const void* from, std::size_t bytes, Stream stream,
                       std::string_view what) {
-  return call_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, native(stream)),
-                     what);
+  return base::cuda::call_status(
+      cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, native(stream)), what);
 }
 
 bool is_device_readable(const void* pointer) {

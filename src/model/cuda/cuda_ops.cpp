@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/cuda/status.hpp"
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
-#include "device/cuda/status.hpp"
 #include "kernels/ops/cuda/rows.hpp"
 #include "model/cuda/cuda_products.hpp"
 #include "model/cuda/cuda_weights.hpp"
@@ -53,7 +53,7 @@ class CudaRecording final : public Recording {
   [[nodiscard]] bool stale() const override { return growths_ != recorded_at_; }
   void replay() override {
     if (failure_.ok())
-      failure_ = device::cuda::status_of(cudaGraphLaunch(graph_, stream_), "replaying a graph");
+      failure_ = base::cuda::status_of(cudaGraphLaunch(graph_, stream_), "replaying a graph");
   }
 
  private:
@@ -80,7 +80,7 @@ class CudaOps final : public Ops {
   Result<Buffer> allocate(std::size_t bytes) override {
     void* data = nullptr;
     if (bytes > 0)
-      if (Status s = device::cuda::status_of(cudaMalloc(&data, bytes), "allocating device memory");
+      if (Status s = base::cuda::status_of(cudaMalloc(&data, bytes), "allocating device memory");
           !s.ok())
         return s;
     return Buffer(this, data, bytes);
@@ -89,23 +89,23 @@ class CudaOps final : public Ops {
 
   void upload(void* device, const void* host, std::size_t bytes) override {
     if (bytes > 0 && failure_.ok())
-      keep(device::cuda::status_of(
+      keep(base::cuda::status_of(
           cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_), "upload"));
   }
   Status download(void* host, const void* device, std::size_t bytes) override {
     if (bytes > 0 && failure_.ok())
-      keep(device::cuda::status_of(
+      keep(base::cuda::status_of(
           cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_), "download"));
     return synchronize();
   }
   Status synchronize() override {
-    keep(device::cuda::status_of(cudaStreamSynchronize(stream_), "a model step"));
+    keep(base::cuda::status_of(cudaStreamSynchronize(stream_), "a model step"));
     return std::exchange(failure_, Status{});
   }
 
   Result<std::unique_ptr<Recording>> record(const std::function<Status()>& body) override {
     if (Status s = synchronize(); !s.ok()) return s;
-    using device::cuda::status_of;
+    using base::cuda::status_of;
     if (Status s =
             status_of(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
         !s.ok())
@@ -152,7 +152,7 @@ class CudaOps final : public Ops {
     for (float& x : numbers) x = x * scale + offset;
     Result<Buffer> buffer = allocate(numbers.size() * sizeof(float));
     if (!buffer.ok()) return buffer;
-    if (Status s = device::cuda::status_of(
+    if (Status s = base::cuda::status_of(
             cudaMemcpy(buffer->data(), numbers.data(), numbers.size() * sizeof(float),
                        cudaMemcpyHostToDevice),
             "uploading weights");
@@ -348,7 +348,7 @@ class CudaOps final : public Ops {
       keep(grown.status());
       return false;
     }
-    keep(device::cuda::status_of(cudaStreamSynchronize(stream_), "growing a workspace"));
+    keep(base::cuda::status_of(cudaStreamSynchronize(stream_), "growing a workspace"));
     memory = std::move(*grown);
     return failure_.ok();
   }
@@ -385,7 +385,7 @@ class CudaOps final : public Ops {
   void launch(std::string_view kernel, Launch&& body) {
     if (!failure_.ok()) return;
     body();
-    keep(device::cuda::launch_status(kernel));
+    keep(base::cuda::launch_status(kernel));
   }
 
   DType weights_;
@@ -402,13 +402,13 @@ class CudaOps final : public Ops {
 Result<std::unique_ptr<Ops>> make_cuda_ops(const DeviceInfo& device, DType weights) {
   if (weights != DType::bf16 && weights != DType::f32)
     return unsupported(base::join("weights on a GPU are bf16 or fp32, not ", name(weights)));
-  if (Status s = device::cuda::status_of(cudaSetDevice(device.index), "cudaSetDevice"); !s.ok())
+  if (Status s = base::cuda::status_of(cudaSetDevice(device.index), "cudaSetDevice"); !s.ok())
     return s;
   Result<std::unique_ptr<Products>> products = Products::make();
   if (!products.ok()) return products.status();
   cudaStream_t stream = nullptr;
-  if (Status s = device::cuda::status_of(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                                         "cudaStreamCreate");
+  if (Status s = base::cuda::status_of(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                       "cudaStreamCreate");
       !s.ok())
     return s;
   return std::unique_ptr<Ops>(std::make_unique<CudaOps>(weights, std::move(*products), stream));

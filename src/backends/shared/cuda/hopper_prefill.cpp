@@ -11,17 +11,17 @@
 
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/cuda/hopper_tiles.hpp"
+#include "base/cuda/status.hpp"
 #include "base/join.hpp"
 #include "base/math.hpp"
 #include "device/cuda/memory.hpp"
-#include "device/cuda/status.hpp"
 #include "plan/workspace.hpp"
 
 namespace attune::backends::shared {
 namespace {
 
 namespace sm90 = kernels::ragged_prefill::sm90;
-using device::cuda::status_of;
+using base::cuda::status_of;
 
 /// Offsets of a workspace, counted and handed out by the same lines.
 struct Parts {

@@ -18,9 +18,9 @@
 #include "backends/shared/alignment.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/latent_checks.hpp"
+#include "base/cuda/status.hpp"
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
-#include "device/cuda/status.hpp"
 #include "kernels/append_kv/sm80/launch.hpp"
 #include "kernels/mla_decode/sm80/launch.hpp"
 #include "kernels/mla_decode/sm90/launch.hpp"
@@ -32,8 +32,8 @@ namespace {
 
 namespace mla = kernels::mla_decode;
 namespace append = kernels::append_kv::sm80;
+using base::cuda::status_of;
 using device::cuda::native;
-using device::cuda::status_of;
 
 bool packed(const BackendContext& context) { return context.kv_layout == KvLayout::mla_latent_fp8; }
 

@@ -11,9 +11,9 @@
 
 #include "backends/shared/cuda/linear_planner.hpp"
 #include "backends/shared/linear_checks.hpp"
+#include "base/cuda/status.hpp"
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
-#include "device/cuda/status.hpp"
 #include "kernels/linear/sm90/launch.hpp"
 #include "plan/workspace.hpp"
 
@@ -23,8 +23,8 @@ namespace {
 namespace linear = kernels::linear;
 namespace sm90 = kernels::linear::sm90;
 using base::join;
+using base::cuda::status_of;
 using device::cuda::native;
-using device::cuda::status_of;
 using linear::Family;
 
 struct LinearPlan final : Plan {

@@ -12,9 +12,9 @@
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/cuda/paged_planner.hpp"
 #include "backends/shared/cuda/paged_setup.hpp"
+#include "base/cuda/status.hpp"
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
-#include "device/cuda/status.hpp"
 #include "kernels/merge_states/sm80/launch.hpp"
 
 namespace attune::backends::shared {
@@ -144,7 +144,7 @@ Status PagedBackend::upload(const PagedPlan& plan, Stream stream) {
 }
 
 Status PagedBackend::zero_counters(const PagedPlan& plan, Stream stream) {
-  return device::cuda::call_status(
+  return base::cuda::call_status(
       cudaMemsetAsync(plan.parts.counters, 0,
                       static_cast<std::size_t>(plan.parts.num_counters) * sizeof(std::int32_t),
                       native(stream)),
@@ -157,7 +157,7 @@ Status PagedBackend::empty_mailboxes(const PagedPlan& plan, Stream stream) {
   const auto* end =
       reinterpret_cast<const std::byte*>(plan.parts.decode_mail_state + plan.parts.num_mail);
   auto* begin = reinterpret_cast<std::byte*>(plan.parts.decode_mail_o);
-  return device::cuda::call_status(
+  return base::cuda::call_status(
       cudaMemsetAsync(begin, 0xff, static_cast<std::size_t>(end - begin), native(stream)),
       "emptying a plan's mailboxes");
 }

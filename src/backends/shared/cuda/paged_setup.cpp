@@ -8,9 +8,9 @@
 #include <attune/descriptor.hpp>
 #include <attune/validate.hpp>
 
+#include "base/cuda/status.hpp"
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
-#include "device/cuda/status.hpp"
 
 namespace attune::backends::shared::paged {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 namespace decode = kernels::paged_decode::sm80;
 namespace prefill = kernels::ragged_prefill::sm80;
 namespace levels = kernels::ragged_prefill::sm90;
-using device::cuda::status_of;
+using base::cuda::status_of;
 
 /// What any of its built CUDA rows declares.
 FeatureSet declared_by(const BackendDescriptor& descriptor) {

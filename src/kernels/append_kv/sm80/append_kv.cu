@@ -7,6 +7,7 @@
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
+#include "base/cuda/status.hpp"
 #include "kernels/ptx/launch.cuh"
 
 namespace attune::kernels::append_kv::sm80 {
@@ -94,10 +95,7 @@ Status launch(const Params& params, cudaStream_t stream) {
   const std::int64_t threads = params.num_tokens * params.num_heads * 32;
   ptx::launch(kernel, static_cast<unsigned>((threads + kThreads - 1) / kThreads), kThreads, 0,
               stream, params);
-  const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return {};
-  return {StatusCode::device_error, std::string("append_kv: ") + cudaGetErrorString(error) + " (" +
-                                        cudaGetErrorName(error) + ")"};
+  return base::cuda::launch_status("append_kv");
 }
 
 }  // namespace attune::kernels::append_kv::sm80

@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include "attention/packed_latent.hpp"
+#include "base/cuda/status.hpp"
 #include "kernels/append_kv/sm80/launch.hpp"
 #include "kernels/ptx/launch.cuh"
 
@@ -91,10 +92,7 @@ Status launch_packed(const Params& params, cudaStream_t stream) {
   const std::int64_t threads = params.num_tokens * 32;
   ptx::launch(kernel, static_cast<unsigned>((threads + kThreads - 1) / kThreads), kThreads, 0,
               stream, params);
-  const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return {};
-  return {StatusCode::device_error, std::string("append_kv packed: ") + cudaGetErrorString(error) +
-                                        " (" + cudaGetErrorName(error) + ")"};
+  return base::cuda::launch_status("append_kv packed");
 }
 
 }  // namespace attune::kernels::append_kv::sm80

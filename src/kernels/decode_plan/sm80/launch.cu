@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include "base/cuda/status.hpp"
 #include "base/math.hpp"
 #include "kernels/ptx/launch.cuh"
 
@@ -292,10 +293,7 @@ Status launch(const Params& params, cudaStream_t stream) {
   void* arguments[] = {const_cast<Params*>(&params)};
   if (error == cudaSuccess)
     error = cudaLaunchKernel(kernel, dim3(1), dim3(kThreads), arguments, shared, stream);
-  if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();
-  return {StatusCode::device_error, std::string("decode_plan: ") + cudaGetErrorString(error) +
-                                        " (" + cudaGetErrorName(error) + ")"};
+  return base::cuda::call_status(error, "decode_plan");
 }
 
 }  // namespace attune::kernels::decode_plan::sm80

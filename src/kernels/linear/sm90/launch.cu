@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include "base/cuda/status.hpp"
 #include "base/math.hpp"
 #include "kernels/linear/sm90/convolution.cuh"
 #include "kernels/linear/sm90/fork.cuh"
@@ -18,9 +19,7 @@ namespace attune::kernels::linear::sm90 {
 namespace {
 
 Status failed(cudaError_t error, const char* kernel) {
-  return {StatusCode::device_error, std::string("linear ") + kernel + ": " +
-                                        cudaGetErrorString(error) + " (" + cudaGetErrorName(error) +
-                                        ")"};
+  return base::cuda::call_status(error, std::string("linear ") + kernel);
 }
 
 Status launched(const char* kernel) {
@@ -132,7 +131,6 @@ Status prepare_kernels() {
       },
       &error);
   if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();
   return failed(error, "shared memory");
 }
 

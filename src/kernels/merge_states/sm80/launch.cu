@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "base/cuda/status.hpp"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/warpgroup.cuh"
@@ -126,10 +127,7 @@ Status launch(const Params& params, bool overlap, cudaStream_t stream) {
   void* arguments[] = {const_cast<Params*>(&params)};
   const cudaError_t error =
       cudaLaunchKernelExC(&config, ptx::kernel_handle(&merge_states_kernel), arguments);
-  if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();
-  return {StatusCode::device_error, std::string("merge_states: ") + cudaGetErrorString(error) +
-                                        " (" + cudaGetErrorName(error) + ")"};
+  return base::cuda::call_status(error, "merge_states");
 }
 
 }  // namespace attune::kernels::merge_states::sm80

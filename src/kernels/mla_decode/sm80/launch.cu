@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include "base/cuda/status.hpp"
 #include "kernels/mla_decode/sm80/kernel.cuh"
 
 namespace attune::kernels::mla_decode::sm80 {
@@ -27,9 +28,7 @@ Instance of_width(DType dtype, int num_heads, int shared_bytes_per_block) {
 }
 
 Status failed(cudaError_t error, const Instance& instance) {
-  return {StatusCode::device_error, "mla_gather " + std::string(name(instance.dtype)) + ": " +
-                                        cudaGetErrorString(error) + " (" + cudaGetErrorName(error) +
-                                        ")"};
+  return base::cuda::call_status(error, "mla_gather " + std::string(name(instance.dtype)));
 }
 
 }  // namespace
@@ -49,7 +48,6 @@ Result<int> prepare(const Instance& instance) {
     error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
         &blocks, instance.kernel, kThreads, static_cast<std::size_t>(instance.shared_bytes));
   if (error == cudaSuccess) return blocks < 1 ? 1 : blocks;
-  (void)cudaGetLastError();
   return failed(error, instance);
 }
 
@@ -79,7 +77,6 @@ Status launch(const Instance& instance, Grid grid, const Params& params, bool ov
   if (error == cudaSuccess)
     error = start_merge(instance.dtype, grid.merge_blocks, params, overlap, stream);
   if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();
   return failed(error, instance);
 }
 

@@ -5,6 +5,7 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include "base/cuda/status.hpp"
 #include "kernels/mla_decode/sm80/launch.hpp"
 #include "kernels/mla_decode/sm90/few_launch.hpp"
 #include "kernels/mla_decode/sm90/kernel.cuh"
@@ -14,9 +15,7 @@ namespace attune::kernels::mla_decode::sm90 {
 namespace {
 
 Status failed(cudaError_t error, const Instance& instance) {
-  return {StatusCode::device_error, "mla_decode " + std::string(name(instance.dtype)) + ": " +
-                                        cudaGetErrorString(error) + " (" + cudaGetErrorName(error) +
-                                        ")"};
+  return base::cuda::call_status(error, "mla_decode " + std::string(name(instance.dtype)));
 }
 
 template <class Element, template <class> class Keys>
@@ -64,7 +63,6 @@ Status prepare(const Instance& instance) {
   const cudaError_t error = cudaFuncSetAttribute(
       instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, instance.shared_bytes);
   if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();
   return failed(error, instance);
 }
 
@@ -97,7 +95,6 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, Grid grid,
   if (error == cudaSuccess)
     error = sm80::start_merge(instance.dtype, grid.merge_blocks, params, true, stream);
   if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();
   return failed(error, instance);
 }
 

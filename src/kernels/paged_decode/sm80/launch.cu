@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include "base/cuda/status.hpp"
 #include "kernels/paged_decode/sm80/instance.cuh"
 
 namespace attune::kernels::paged_decode::sm80 {
@@ -15,8 +16,7 @@ std::string name_of(const Instance& i) {
 }
 
 Status failed(cudaError_t error, const Instance& instance) {
-  return {StatusCode::device_error, name_of(instance) + ": " + cudaGetErrorString(error) + " (" +
-                                        cudaGetErrorName(error) + ")"};
+  return base::cuda::call_status(error, name_of(instance));
 }
 
 std::span<const Instance> instances_of(DType kv_dtype) {
@@ -66,7 +66,6 @@ Result<int> prepare(const Instance& instance, int shared_per_sm) {
     error =
         cudaFuncSetAttribute(instance.beside, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error == cudaSuccess) return bytes;
-  (void)cudaGetLastError();
   return failed(error, instance);
 }
 
@@ -93,7 +92,6 @@ Status launch(const Instance& instance, const Params& params, int grid, int shar
   const cudaError_t error = cudaLaunchKernelExC(
       &config, order == Order::beside ? instance.beside : instance.kernel, arguments);
   if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();
   return failed(error, instance);
 }
 

@@ -4,17 +4,16 @@
 
 #include <cuda_runtime.h>
 
+#include "base/cuda/status.hpp"
 #include "kernels/ragged_prefill/sm80/instance.cuh"
 
 namespace attune::kernels::ragged_prefill::sm80 {
 namespace {
 
 Status failed(cudaError_t error, const Instance& i) {
-  (void)cudaGetLastError();
-  return {StatusCode::device_error,
-          "ragged_prefill " + std::string(name(i.kv_dtype)) + " head dims " +
-              std::to_string(i.head_dim_qk) + "/" + std::to_string(i.head_dim_vo) + ": " +
-              cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")"};
+  return base::cuda::call_status(error, "ragged_prefill " + std::string(name(i.kv_dtype)) +
+                                            " head dims " + std::to_string(i.head_dim_qk) + "/" +
+                                            std::to_string(i.head_dim_vo));
 }
 
 }  // namespace

@@ -6,13 +6,10 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include "base/cuda/status.hpp"
+
 namespace attune::kernels::ragged_prefill::sm90 {
 namespace {
-
-Status failed(cudaError_t error, std::string_view what) {
-  return {StatusCode::device_error, std::string(what) + ": " + cudaGetErrorString(error) + " (" +
-                                        cudaGetErrorName(error) + ")"};
-}
 
 /// Kernels without the copy engine load 16 bytes at a time. Strides of dimensions of one are never
 /// walked.
@@ -38,13 +35,13 @@ Status check_loads(const Instance& instance, const Operands& operands, const Par
 Result<int> prepare(const Instance& instance) {
   cudaError_t error = cudaFuncSetAttribute(
       instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, instance.shared_bytes);
-  if (error != cudaSuccess) return failed(error, instance.name);
+  if (error != cudaSuccess) return base::cuda::call_status(error, instance.name);
   int device = 0;
   int sms = 0;
   error = cudaGetDevice(&device);
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
-  if (error != cudaSuccess) return failed(error, instance.name);
+  if (error != cudaSuccess) return base::cuda::call_status(error, instance.name);
   return sms;
 }
 
@@ -122,9 +119,7 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, int blocks,
   Params copy = params;
   void* arguments[] = {&q_map, &k_map, &v_map, &o_map, &copy};
   const cudaError_t error = cudaLaunchKernelExC(&config, instance.kernel, arguments);
-  if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();
-  return failed(error, instance.name);
+  return base::cuda::call_status(error, instance.name);
 }
 
 }  // namespace attune::kernels::ragged_prefill::sm90
