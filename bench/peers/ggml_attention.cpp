@@ -7,8 +7,16 @@
 // this file with -Iggml/include -Lbuild/bin -lggml -lggml-cpu -lggml-base.
 //
 // Run: ggml_attention THREADS PHASE BATCH LENGTH [REPEATS], as ggml_attention 1 decode 1 16384
-#include <ggml-cpu.h>
+//
+// The same file compiled against ik_llama.cpp (its own library `ggml`, from
+// -Iggml/include -Lbuild/ggml/src -lggml) times that project's kernels.
 #include <ggml.h>
+#if __has_include(<ggml-cpu.h>)
+#include <ggml-cpu.h>
+#define PEER "ggml"
+#else  // the older interface: the library keeps its threads between graphs itself (OpenMP)
+#define PEER "ik_llama.cpp"
+#endif
 
 #include <algorithm>
 #include <chrono>
@@ -74,9 +82,13 @@ int main(int argc, char** argv) {
   ggml_cgraph* graph = ggml_new_graph(context);
   ggml_build_forward_expand(graph, ggml_flash_attn_ext(context, q, k, v, mask,
                                                        1.0f / std::sqrt(float{kDim}), 0.0f, 0.0f));
+#if __has_include(<ggml-cpu.h>)
   ggml_threadpool_params params = ggml_threadpool_params_default(threads);
   ggml_threadpool* pool = ggml_threadpool_new(&params);
   ggml_cplan plan = ggml_graph_plan(graph, threads, pool);
+#else
+  ggml_cplan plan = ggml_graph_plan(graph, threads);
+#endif
   std::vector<std::uint8_t> work(plan.work_size);
   plan.work_data = work.data();
 
@@ -91,11 +103,13 @@ int main(int argc, char** argv) {
     if (i > 0) ms.push_back(took.count());
   }
   std::sort(ms.begin(), ms.end());
-  std::printf(
-      "{\"peer\": \"ggml\", \"phase\": \"%s\", \"batch\": %lld, \"length\": %lld, "
-      "\"threads\": %d, \"ms\": %.4g, \"ms_min\": %.4g}\n",
-      argv[2], static_cast<long long>(batch), static_cast<long long>(length), threads,
-      ms[ms.size() / 2], ms.front());
+  std::printf("{\"peer\": \"" PEER
+              "\", \"phase\": \"%s\", \"batch\": %lld, \"length\": %lld, "
+              "\"threads\": %d, \"ms\": %.4g, \"ms_min\": %.4g}\n",
+              argv[2], static_cast<long long>(batch), static_cast<long long>(length), threads,
+              ms[ms.size() / 2], ms.front());
+#if __has_include(<ggml-cpu.h>)
   ggml_threadpool_free(pool);
+#endif
   ggml_free(context);
 }
