@@ -10,7 +10,9 @@
 //                                .num_families = 1};
 //   attune generate --plugin ./libaverage.so --model folder-whose-config-matches …
 //
-// What a record cannot say, a backend may do between its inputs and o.
+// What a record cannot say, a backend may do between its inputs and o. Records and their texts
+// live as long as the process: a plugin is never closed. Its functions throw nothing; what they
+// describe is checked, and a refusal names the family.
 #pragma once
 
 #include <cstdint>
@@ -48,13 +50,14 @@ struct LinearFamilyLayers {
   int conv_kernel = 0;  ///< 0 = no convolution; short_conv: over conv_dim channels
   int conv_dim = 0;     ///< 0 = those of q, k and v
 
-  // Projections of the layer's input.
-  std::string conv_input{};
-  std::string q{};
+  // Projections of the layer's input, [rows, hidden] with as many rows as the LinearCall's member
+  // has columns.
+  std::string conv_input{};  ///< conv_dim
+  std::string q{};           ///< num_k_heads * head_dim_k, and so k
   std::string k{};
-  std::string v{};
-  std::string gate{};
-  std::string beta{};
+  std::string v{};     ///< num_v_heads * head_dim_v
+  std::string gate{};  ///< num_v_heads; kda: num_v_heads * head_dim_k
+  std::string beta{};  ///< num_v_heads
   /// Of o: [hidden, num_v_heads * head_dim_v], or of conv_dim columns.
   std::string output{};
 
@@ -65,14 +68,14 @@ struct LinearFamilyLayers {
   std::string d_skip{};         ///< [num_v_heads]
   std::vector<float> slopes{};  ///< lightning: [num_v_heads]
 
-  /// Layers that are the family's, ascending; empty = all. The others are softmax attention by the
+  /// Layers that are the family's; empty = all. The others are softmax attention by the
   /// common keys and names (Llama's).
   std::vector<int> layers{};
   bool feed_forward = true;  ///< a gated one behind every mixer, by the common keys and names
 };
 
 struct LinearFamilyRecord {
-  std::string_view name;     ///< the word that reports print
+  std::string_view name;     ///< the word that reports print; of one family only
   std::string_view backend;  ///< serves its layers unless the user names another
   /// Whether a config.json is this family's; asked before the families in tree.
   bool (*matches)(const FamilyConfig& config) = nullptr;

@@ -14,6 +14,7 @@
 #include <attune/backend.hpp>
 #include <attune/descriptor.hpp>
 #include <attune/linear_family.hpp>
+#include <attune/linear_state.hpp>
 
 namespace attune {
 
@@ -30,6 +31,8 @@ struct AbiFingerprint {
   std::uint32_t context_bytes = sizeof(BackendContext);
   std::uint32_t status_bytes = sizeof(Status);
   std::uint32_t family_bytes = sizeof(LinearFamilyLayers);
+  std::uint32_t record_bytes = sizeof(LinearFamilyRecord);
+  std::uint32_t linear_call_bytes = sizeof(LinearCall);
   [[nodiscard]] constexpr bool operator==(const AbiFingerprint&) const = default;
 };
 

@@ -81,6 +81,10 @@ void build(ConfigDraft& d, const LinearFamilyRecord& record) {
     return d.complain("config: the family '" + std::string(record.name) + "' describes " + wrong);
   const std::vector<int>& own = layers->layers;
   own.empty() ? d.read_without_attention() : d.read_common();
+  for (const int layer : own)
+    if (layer < 0 || layer >= d.num_layers)
+      d.complain("config: the family '" + std::string(record.name) + "' claims layer " +
+                 std::to_string(layer) + " of " + std::to_string(d.num_layers));
   std::vector<LayerWord> words;
   for (int i = 0; i < d.num_layers; ++i) {
     const bool is_own = own.empty() || std::ranges::count(own, i) > 0;

@@ -12,7 +12,8 @@ DescribedMixer::DescribedMixer(Loader& loader, int layer) : layer_(loader, layer
   const std::int64_t v_heads = c.num_v_heads;
   const std::int64_t keys = std::int64_t{c.num_k_heads} * c.head_dim_k;
   const std::int64_t gates = c.variant == Variant::kda ? v_heads * c.head_dim_k : v_heads;
-  width_ = c.variant == Variant::short_conv ? c.conv_dim : v_heads * c.head_dim_v;
+  convolves_alone_ = c.variant == Variant::short_conv;
+  width_ = convolves_alone_ ? c.conv_dim : v_heads * c.head_dim_v;
 
   const auto input = [&](const std::string& name, TensorView LinearCall::*member,
                          std::int64_t width) {
@@ -49,6 +50,7 @@ void DescribedMixer::lay_out(StepMemory& memory, std::int64_t num_tokens) const 
 Status DescribedMixer::forward(Step& step, const TensorView& x, const TensorView& out) const {
   const auto frame = step.memory.frame();
   LinearCall call;
+  call.conv_silu = !convolves_alone_;
   for (const Input& input : inputs_) {
     call.*input.member = step.memory.take(DType::f32, {step.num_tokens, input.width});
     step.ops.linear(*input.projection, x, call.*input.member);

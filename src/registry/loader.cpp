@@ -34,6 +34,8 @@ constexpr FingerprintField kFields[] = {
     {"BackendContext", &AbiFingerprint::context_bytes},
     {"Status", &AbiFingerprint::status_bytes},
     {"LinearFamilyLayers", &AbiFingerprint::family_bytes},
+    {"LinearFamilyRecord", &AbiFingerprint::record_bytes},
+    {"LinearCall", &AbiFingerprint::linear_call_bytes},
 };
 
 template <class T, std::size_t N>

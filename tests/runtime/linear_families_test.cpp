@@ -302,6 +302,79 @@ TEST_F(LinearFamilyTest, ARecordIsHeldToItsFile) {
       << checkpoint.status().text();
 }
 
+TEST_F(LinearFamilyTest, ARecordsLayersAreTheModels) {
+  const testing_support::ScratchFolder folder;
+  testing_support::RandomCheckpoint(7).write(folder.path(), R"({"model_type": "toy",
+      "vocab_size": 40, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3,
+      "intermediate_size": 12, "average_layers": [0, 2], "average_slopes": [0.1, 0.7, 2.0]})");
+  const std::vector<std::string> plugins{plugin()};
+  const auto described = model::families_of_plugins(plugins);
+  ASSERT_TRUE(described.ok());
+  const auto checkpoint = model::open_checkpoint(folder.path().string(), described->get());
+  ASSERT_FALSE(checkpoint.ok());
+  EXPECT_NE(checkpoint.status().text().find("'average' claims layer 2 of 2"), std::string::npos)
+      << checkpoint.status().text();
+}
+
+/// out = W_o conv(W_i x), without an activation: what LinearCall says of short_conv.
+TEST_F(LinearFamilyTest, ADescribedShortConvolutionIsLinear) {
+  constexpr int kTaps = 3;
+  const testing_support::ScratchFolder folder;
+  testing_support::RandomCheckpoint checkpoint(8);
+  checkpoint.matrix("model.embed_tokens.weight", kVocab, kHidden, 1.0);
+  const std::vector<float> embedding = checkpoint.last();
+  checkpoint.matrix("lm_head.weight", kVocab, kHidden);
+  const std::vector<float> head = checkpoint.last();
+  checkpoint.ones("model.norm.weight", kHidden);
+  checkpoint.ones("model.layers.0.input_layernorm.weight", kHidden);
+  checkpoint.matrix("model.layers.0.conv.in.weight", kHidden, kHidden);
+  const std::vector<float> in = checkpoint.last();
+  checkpoint.matrix("model.layers.0.conv.taps", kHidden, kTaps);
+  const std::vector<float> taps = checkpoint.last();
+  checkpoint.matrix("model.layers.0.conv.out.weight", kHidden, kHidden);
+  const std::vector<float> out = checkpoint.last();
+  checkpoint.write(folder.path(), R"({"model_type": "plain_conv", "vocab_size": 40,
+      "hidden_size": 12, "num_hidden_layers": 1, "intermediate_size": 12,
+      "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "tie_word_embeddings": false})");
+  const LinearFamilyRecord record{
+      .name = "plain_conv",
+      .backend = "short_conv",
+      .matches = [](const FamilyConfig& c) { return c.text("model_type") == "plain_conv"; },
+      .describe =
+          [](const FamilyConfig&) {
+            return LinearFamilyLayers{.variant = Variant::short_conv,
+                                      .conv_kernel = kTaps,
+                                      .conv_dim = kHidden,
+                                      .conv_input = "conv.in",
+                                      .output = "conv.out",
+                                      .conv_weight = "conv.taps",
+                                      .feed_forward = false};
+          }};
+  model::LinearFamilies families;
+  ASSERT_TRUE(model::add_described(record, families).ok());
+  auto session = open(folder.path().string(), families, 5);
+  ASSERT_TRUE(session.ok()) << session.status().text();
+  Engine& engine = (*session)->engine();
+  const auto id = engine.submit(prompt(11), {.max_new_tokens = 4, .want_logits = true});
+  ASSERT_TRUE(id.ok()) << id.status().text();
+  while (!engine.idle()) ASSERT_TRUE(engine.step().ok());
+  const Request done = engine.take(*id);
+  std::vector<std::vector<double>> inputs(kTaps - 1, std::vector<double>(kHidden, 0.0));
+  for (std::size_t t = 0; t < done.tokens.size(); ++t) {
+    const auto* const row = embedding.data() + done.tokens[t] * kHidden;
+    std::vector<double> x(row, row + kHidden);
+    inputs.push_back(Toy::product(in, Toy::normed(x)));
+    std::vector<double> y(kHidden, 0.0);
+    for (std::size_t c = 0; c < y.size(); ++c)
+      for (std::size_t r = 0; r < kTaps; ++r) y[c] += taps[c * kTaps + r] * inputs[t + r][c];
+    const std::vector<double> added = Toy::product(out, y);
+    for (std::size_t c = 0; c < x.size(); ++c) x[c] += added[c];
+    const std::vector<double> want = Toy::product(head, Toy::normed(x));
+    for (std::size_t i = 0; i < want.size(); ++i)
+      ASSERT_NEAR(done.logits.at(t * kVocab + i), want[i], 1e-4) << "token " << t;
+  }
+}
+
 TEST_F(LinearFamilyTest, WithoutItsRecordTheModelIsUnknown) {
   const auto checkpoint = model::open_checkpoint(folder_.path().string());
   ASSERT_FALSE(checkpoint.ok());
