@@ -53,7 +53,7 @@ class CudaRecording final : public Recording {
   [[nodiscard]] bool stale() const override { return growths_ != recorded_at_; }
   void replay() override {
     if (failure_.ok())
-      failure_ = base::cuda::status_of(cudaGraphLaunch(graph_, stream_), "replaying a graph");
+      failure_ = base::cuda::call_status(cudaGraphLaunch(graph_, stream_), "replaying a graph");
   }
 
  private:
@@ -80,7 +80,7 @@ class CudaOps final : public Ops {
   Result<Buffer> allocate(std::size_t bytes) override {
     void* data = nullptr;
     if (bytes > 0)
-      if (Status s = base::cuda::status_of(cudaMalloc(&data, bytes), "allocating device memory");
+      if (Status s = base::cuda::call_status(cudaMalloc(&data, bytes), "allocating device memory");
           !s.ok())
         return s;
     return Buffer(this, data, bytes);
@@ -89,36 +89,36 @@ class CudaOps final : public Ops {
 
   void upload(void* device, const void* host, std::size_t bytes) override {
     if (bytes > 0 && failure_.ok())
-      keep(base::cuda::status_of(
+      keep(base::cuda::call_status(
           cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_), "upload"));
   }
   Status download(void* host, const void* device, std::size_t bytes) override {
     if (bytes > 0 && failure_.ok())
-      keep(base::cuda::status_of(
+      keep(base::cuda::call_status(
           cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_), "download"));
     return synchronize();
   }
   Status synchronize() override {
-    keep(base::cuda::status_of(cudaStreamSynchronize(stream_), "a model step"));
+    keep(base::cuda::call_status(cudaStreamSynchronize(stream_), "a model step"));
     return std::exchange(failure_, Status{});
   }
 
   Result<std::unique_ptr<Recording>> record(const std::function<Status()>& body) override {
     if (Status s = synchronize(); !s.ok()) return s;
-    using base::cuda::status_of;
-    if (Status s =
-            status_of(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
+    using base::cuda::call_status;
+    if (Status s = call_status(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+                               "capture");
         !s.ok())
       return s;
     Status issued = body();
     if (issued.ok()) issued = std::exchange(failure_, Status{});
     cudaGraph_t graph = nullptr;
     // Ends the capture whatever happened in it, so that the stream works again.
-    const Status ended = status_of(cudaStreamEndCapture(stream_, &graph), "capture");
+    const Status ended = call_status(cudaStreamEndCapture(stream_, &graph), "capture");
     failure_ = {};
     cudaGraphExec_t made = nullptr;
     Status s = !issued.ok() ? issued : ended;
-    if (s.ok()) s = status_of(cudaGraphInstantiate(&made, graph, 0), "cudaGraphInstantiate");
+    if (s.ok()) s = call_status(cudaGraphInstantiate(&made, graph, 0), "cudaGraphInstantiate");
     if (graph != nullptr) (void)cudaGraphDestroy(graph);
     if (!s.ok()) {
       (void)cudaGetLastError();
@@ -152,7 +152,7 @@ class CudaOps final : public Ops {
     for (float& x : numbers) x = x * scale + offset;
     Result<Buffer> buffer = allocate(numbers.size() * sizeof(float));
     if (!buffer.ok()) return buffer;
-    if (Status s = base::cuda::status_of(
+    if (Status s = base::cuda::call_status(
             cudaMemcpy(buffer->data(), numbers.data(), numbers.size() * sizeof(float),
                        cudaMemcpyHostToDevice),
             "uploading weights");
@@ -348,7 +348,7 @@ class CudaOps final : public Ops {
       keep(grown.status());
       return false;
     }
-    keep(base::cuda::status_of(cudaStreamSynchronize(stream_), "growing a workspace"));
+    keep(base::cuda::call_status(cudaStreamSynchronize(stream_), "growing a workspace"));
     memory = std::move(*grown);
     return failure_.ok();
   }
@@ -402,13 +402,13 @@ class CudaOps final : public Ops {
 Result<std::unique_ptr<Ops>> make_cuda_ops(const DeviceInfo& device, DType weights) {
   if (weights != DType::bf16 && weights != DType::f32)
     return unsupported(base::join("weights on a GPU are bf16 or fp32, not ", name(weights)));
-  if (Status s = base::cuda::status_of(cudaSetDevice(device.index), "cudaSetDevice"); !s.ok())
+  if (Status s = base::cuda::call_status(cudaSetDevice(device.index), "cudaSetDevice"); !s.ok())
     return s;
   Result<std::unique_ptr<Products>> products = Products::make();
   if (!products.ok()) return products.status();
   cudaStream_t stream = nullptr;
-  if (Status s = base::cuda::status_of(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                                       "cudaStreamCreate");
+  if (Status s = base::cuda::call_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                         "cudaStreamCreate");
       !s.ok())
     return s;
   return std::unique_ptr<Ops>(std::make_unique<CudaOps>(weights, std::move(*products), stream));

@@ -61,7 +61,7 @@ Result<Stacked> stack(std::span<const LinearParts> all, DType dtype) {
 Result<Memory> to_device(const void* data, std::size_t bytes) {
   Result<Memory> memory = Memory::allocate(MemoryKind::device, bytes);
   if (!memory.ok() || bytes == 0) return memory;
-  if (Status s = base::cuda::status_of(
+  if (Status s = base::cuda::call_status(
           cudaMemcpy(memory->data(), data, bytes, cudaMemcpyHostToDevice), "uploading weights");
       !s.ok())
     return s;
