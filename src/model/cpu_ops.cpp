@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -160,7 +160,7 @@ class CpuOps final : public Ops {
 
   void convert(const TensorView& x, const TensorView& out) override;
   void gather_rows(const TensorView& x, const TensorView& rows, const TensorView& out) override;
-  void argmax(const TensorView& x, const TensorView& ids) override;
+  void choose(const TensorView& logits, const Choice* choices, const TensorView& ids) override;
 
  private:
   void keep(Status status) {
@@ -515,21 +515,15 @@ void CpuOps::convert(const TensorView& x, const TensorView& out) {
   });
 }
 
-void CpuOps::argmax(const TensorView& x, const TensorView& ids) {
-  const Rows from = any_rows(x);
-  require(from.heads == 1 && x.dtype == DType::f32 && ids.dtype == DType::i32 &&
+void CpuOps::choose(const TensorView& logits, const Choice* choices, const TensorView& ids) {
+  const Rows from = any_rows(logits);
+  require(from.heads == 1 && logits.dtype == DType::f32 && ids.dtype == DType::i32 &&
               ids.shape[0] == from.tokens,
           "an id for each row of fp32 numbers");
   each_row(from, [&](std::int64_t r) {
-    const auto* const row = reinterpret_cast<const float*>(from.at(r));
-    float best = -std::numeric_limits<float>::infinity();
-    std::int32_t id = -1;
-    for (std::int64_t i = 0; i < from.width; ++i) {
-      if (!(row[i] > best)) continue;
-      best = row[i];
-      id = static_cast<std::int32_t>(i);
-    }
-    ids.as<std::int32_t>()[r] = id;
+    const std::span row(reinterpret_cast<const float*>(from.at(r)),
+                        static_cast<std::size_t>(from.width));
+    ids.as<std::int32_t>()[r] = Chooser().choose(row, choices[r]);
   });
 }
 

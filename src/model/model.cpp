@@ -65,7 +65,8 @@ Model::StepTensors Model::take(StepMemory& memory, std::int64_t num_tokens,
     t.router_states = memory.take(DType::f32, {num_tokens, config_.router_hidden_size});
   t.last = memory.take(DType::f32, {num_logit_rows, config_.hidden_size});
   t.logits = memory.take(DType::f32, {num_logit_rows, config_.vocab_size});
-  t.best = memory.take(DType::i32, {num_logit_rows});
+  t.choices = memory.take(DType::u8, {num_logit_rows * static_cast<std::int64_t>(sizeof(Choice))});
+  t.chosen = memory.take(DType::i32, {num_logit_rows});
   ropes_.take(memory, num_tokens);
   return t;
 }
@@ -75,6 +76,7 @@ Model::StepTensors Model::take(StepMemory& memory, const StepInput& input) {
   const auto num_logit_rows = static_cast<std::int64_t>(input.logit_rows.size());
   require(num_tokens <= options_.max_tokens && num_logit_rows <= options_.max_logit_rows &&
               input.positions.size() == input.tokens.size() &&
+              (input.choices.empty() || input.choices.size() == input.logit_rows.size()) &&
               input.groups.size() == groups_.size(),
           "a step within its model's bounds");
   return take(memory, num_tokens, num_logit_rows);
@@ -107,6 +109,7 @@ void Model::upload(const StepInput& input) {
   ops_.upload(t.tokens.data, input.tokens.data(), input.tokens.size_bytes());
   ops_.upload(t.positions.data, input.positions.data(), input.positions.size_bytes());
   ops_.upload(t.logit_rows.data, input.logit_rows.data(), input.logit_rows.size_bytes());
+  ops_.upload(t.choices.data, input.choices.data(), input.choices.size_bytes());
   ropes_.upload_positions(ops_, input.positions);
 }
 
@@ -144,7 +147,8 @@ Status Model::compute(const StepInput& input) {
     ops_.scale(t.logits, static_cast<float>(config_.logits_multiplier), t.logits);
   if (config_.final_logits_soft_cap > 0)
     ops_.soft_cap(t.logits, static_cast<float>(config_.final_logits_soft_cap), t.logits);
-  if (input.chooses) ops_.argmax(t.logits, t.best);
+  if (!input.choices.empty())
+    ops_.choose(t.logits, static_cast<const Choice*>(t.choices.data), t.chosen);
   return {};
 }
 
@@ -158,12 +162,12 @@ Status Model::download(const StepInput& input, std::span<float> logits) {
   return ops_.synchronize();
 }
 
-Status Model::download_best(const StepInput& input, std::span<std::int32_t> tokens) {
+Status Model::download_tokens(const StepInput& input, std::span<std::int32_t> tokens) {
   StepMemory memory(memory_.data(), memory_.bytes());
   const StepTensors t = take(memory, input);
-  require(input.chooses && tokens.size() <= static_cast<std::size_t>(t.best.num_elements()),
-          "no more tokens than the step chooses");
-  if (Status s = ops_.download(tokens.data(), t.best.data, tokens.size_bytes()); !s.ok()) return s;
+  require(tokens.size() <= input.choices.size(), "no more tokens than the step chooses");
+  if (Status s = ops_.download(tokens.data(), t.chosen.data, tokens.size_bytes()); !s.ok())
+    return s;
   return ops_.synchronize();
 }
 

@@ -53,9 +53,8 @@ class Model {
   void upload(const StepInput& input);
   Status compute(const StepInput& input);
   Status download(const StepInput& input, std::span<float> logits);
-  /// Of leading rows, where input.chooses: their best tokens instead, -1 where no logit is a
-  /// number.
-  Status download_best(const StepInput& input, std::span<std::int32_t> tokens);
+  /// What the leading of input.choices took; kNoToken where no logit is a number.
+  Status download_tokens(const StepInput& input, std::span<std::int32_t> tokens);
 
  private:
   Model(const ModelConfig& config, std::vector<AttentionGroup> groups, Ops& ops,
@@ -71,7 +70,8 @@ class Model {
     TensorView router_states;  ///< [tokens, router_hidden_size], where routers have states
     TensorView last;           ///< [logit rows, hidden]
     TensorView logits;         ///< [logit rows, vocab]
-    TensorView best;           ///< i32 [logit rows]
+    TensorView choices;        ///< bytes of Choice [logit rows]
+    TensorView chosen;         ///< i32 [logit rows]
   };
   /// A step's tensors, and the tables of its positions.
   StepTensors take(StepMemory& memory, std::int64_t num_tokens, std::int64_t num_logit_rows);

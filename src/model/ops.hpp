@@ -27,6 +27,7 @@
 #include <attune/status.hpp>
 #include <attune/tensor.hpp>
 
+#include "model/choice.hpp"
 #include "model/config.hpp"
 #include "model/weights/weight_store.hpp"
 
@@ -236,9 +237,9 @@ class Ops {
   virtual void convert(const TensorView& x, const TensorView& out) = 0;
   /// out[i] = x[rows[i]]; rows: i32 [tokens of out].
   virtual void gather_rows(const TensorView& x, const TensorView& rows, const TensorView& out) = 0;
-  /// ids[i] = the column of the largest number in row i, the first among equals; -1 where every one
-  /// is NaN or -inf. x: fp32 [tokens, width]; ids: i32 [tokens].
-  virtual void argmax(const TensorView& x, const TensorView& ids) = 0;
+  /// ids[i] = the column that choices[i] takes from row i (choice.hpp), kNoToken where every number
+  /// is NaN or -inf. logits: fp32 [tokens, width]; choices: device memory; ids: i32 [tokens].
+  virtual void choose(const TensorView& logits, const Choice* choices, const TensorView& ids) = 0;
 };
 
 inline Buffer::~Buffer() {

@@ -51,8 +51,8 @@ struct LayerKvScales {
 struct StepInput {
   std::span<const std::int32_t> tokens;
   std::span<const std::int32_t> positions;     ///< [tokens]
-  bool chooses = false;                        ///< the best token of every logit row is wanted, too
   std::span<const std::int32_t> logit_rows;    ///< rows whose logits are wanted, ascending
+  std::span<const Choice> choices{};           ///< how each of them gives a token, or none does
   std::span<const GroupStep> groups;           ///< one each of Model::groups()
   std::span<const LayerKvScales> kv_scales{};  ///< one entry a layer, or empty
   const cache::KvStorage* kv = nullptr;        ///< one entry a layer

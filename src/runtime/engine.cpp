@@ -29,13 +29,6 @@ void add_scores(Request& request, std::int64_t count, std::span<const float> log
   }
 }
 
-/// The largest logit is all that matters of it.
-bool is_greedy(const Request& request) {
-  const SamplingOptions& sampling = request.options.sampling;
-  return !request.wants_all_rows() && sampling.temperature == 0.0 &&
-         sampling.repetition_penalty == 1.0;
-}
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -202,12 +195,28 @@ BatchShape Engine::shape_of(std::span<const ScheduledRow> rows) const {
   return shape;
 }
 
+void Engine::assign_choices(std::span<const ScheduledRow> rows) {
+  if (!replay_) return;
+  choices_.assign(batch_.logit_rows().size(), {});
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    end += static_cast<std::size_t>(batch_.logits_per_row()[i]);
+    const Request& request = *rows[i].request;
+    if (!rows[i].completes() || needs_host(request)) continue;
+    const auto drafts = static_cast<std::size_t>(rows[i].drafts);
+    for (std::size_t at = 0; at <= drafts; ++at)
+      choices_[end - drafts - 1 + at] =
+          choice_of(request.options.sampling, request.tokens.size() + at);
+  }
+}
+
 Status Engine::run_model(std::span<const ScheduledRow> rows) {
   const auto vocab = static_cast<std::size_t>(model_.config().vocab_size);
+  assign_choices(rows);
   const model::StepInput input{.tokens = batch_.tokens(),
                                .positions = batch_.positions(),
-                               .chooses = replay_.has_value(),
                                .logit_rows = batch_.logit_rows(),
+                               .choices = choices_,
                                .groups = plans_->groups(),
                                .kv_scales = kv_scales_,
                                .kv = &kv_->storage(),
@@ -220,12 +229,13 @@ Status Engine::run_model(std::span<const ScheduledRow> rows) {
           edition > 0 ? replay_->compute(input, batch_.shape(), edition) : model_.compute(input);
       !s.ok())
     return s;
-  // A vocabulary of logits a row stays where it is if nobody needs more than the best of them.
-  best_.clear();
-  if (input.chooses &&
-      std::ranges::all_of(rows, [](const ScheduledRow& row) { return is_greedy(*row.request); })) {
-    best_.resize(static_cast<std::size_t>(wanted));
-    return model_.download_best(input, best_);
+  // A vocabulary of logits a row stays where it is if nobody needs more than a token of them.
+  if (replay_) {
+    chosen_.resize(static_cast<std::size_t>(wanted));
+    if (Status s = model_.download_tokens(input, chosen_); !s.ok()) return s;
+    if (std::ranges::none_of(rows,
+                             [](const ScheduledRow& row) { return needs_host(*row.request); }))
+      return {};
   }
   return model_.download(input, std::span(logits_).first(static_cast<std::size_t>(wanted) * vocab));
 }
@@ -278,10 +288,10 @@ Result<std::int32_t> Engine::next_token(const Request& request, std::size_t logi
   const std::vector<std::int32_t>& forced = request.options.forced_tokens;
   const auto index = static_cast<std::size_t>(request.num_generated());
   if (index < forced.size()) return forced[index];
-  if (best_.empty())
+  if (!replay_ || needs_host(request))
     return sampler_.sample(logits_of(logit_row), request.tokens, request.options.sampling);
-  if (best_[logit_row] < 0) return Sampler::no_number();
-  return best_[logit_row];
+  if (chosen_[logit_row] == model::kNoToken) return Sampler::no_number();
+  return chosen_[logit_row];
 }
 
 Status Engine::complete(const ScheduledRow& row, std::size_t logit_row,

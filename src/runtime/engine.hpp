@@ -110,6 +110,8 @@ class Engine {
   Status assign_states(std::span<const ScheduledRow> rows);
   /// How the rows become batches: few shapes where a step may be replayed.
   [[nodiscard]] BatchShape shape_of(std::span<const ScheduledRow> rows) const;
+  /// How the device chooses the rows' tokens, where it does.
+  void assign_choices(std::span<const ScheduledRow> rows);
   Status run_model(std::span<const ScheduledRow> rows);
   /// What the step's logits say about its rows.
   Status take_logits(std::span<const ScheduledRow> rows, std::vector<Event>& events);
@@ -136,7 +138,8 @@ class Engine {
 
   StepBatch batch_;
   std::vector<float> logits_;
-  std::vector<std::int32_t> best_;  ///< instead, where the device chose the step's tokens
+  std::vector<model::Choice> choices_;  ///< of the step's rows, where the device chooses
+  std::vector<std::int32_t> chosen_;    ///< what it chose; what needs_host() is passed over
   Sampler sampler_;
   std::map<RequestId, std::unique_ptr<Request>> requests_;
   std::int64_t next_id_ = 0;

@@ -1,7 +1,7 @@
 // The next token from a row of logits (layer runtime).
 //
 // The draw depends on the seed and the token's position alone: neither the batch nor an earlier
-// preemption changes it. Order of the rules: repetition penalty, temperature, top-k, top-p, min-p.
+// preemption changes it. Order of the rules: repetition penalty, then those of model/choice.hpp.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 #include <attune/status.hpp>
 
+#include "model/choice.hpp"
 #include "runtime/request.hpp"
 
 namespace attune::runtime {
@@ -27,16 +28,19 @@ class Sampler {
   [[nodiscard]] static Status no_number();
 
  private:
-  struct Candidate {
-    std::int32_t token;
-    float logit;
-  };
   std::vector<float> logits_;
-  std::vector<Candidate> candidates_;
-  std::vector<double> weights_;
+  model::Chooser chooser_;
 };
 
 /// Uniform in [0, 1): a pure function of its arguments.
 [[nodiscard]] double uniform_draw(std::uint64_t seed, std::uint64_t position);
+
+/// How the token at `position` is taken from its logits, once these have their penalties.
+[[nodiscard]] model::Choice choice_of(const SamplingOptions& options, std::size_t position);
+
+/// The rule of where tokens are chosen. A device chooses from its logits as they are: a request
+/// whose logits are changed first (penalties know its history), or kept, or scored, has them copied
+/// to the host and its tokens chosen there.
+[[nodiscard]] bool needs_host(const Request& request);
 
 }  // namespace attune::runtime

@@ -24,6 +24,7 @@ struct Course {
   std::int64_t pool_tokens = 4096;
   SpeculationOptions speculation{};
   bool wants_logits = true;  ///< where nothing is guessed; otherwise the card chooses the tokens
+  bool samples = false;      ///< each request by other rules, the third with a penalty
 };
 
 struct Outcome {
@@ -95,10 +96,17 @@ Outcome run(const Course& course, bool record) {
   Engine& engine = session->engine();
   for (const std::span<char> pages : pages_of(engine.kv())) std::ranges::fill(pages, char{0});
   std::vector<RequestId> ids;
+  const SamplingOptions rules[] = {
+      {.temperature = 0.8, .top_k = 20, .top_p = 0.9, .seed = 11},
+      {.temperature = 1.3, .min_p = 0.02, .seed = 12},
+      {.temperature = 1.0, .top_p = 0.8, .repetition_penalty = 1.2, .seed = 13},
+      {.temperature = 5.0, .seed = 14},
+      {}};
   const auto submit = [&](std::size_t length, std::int64_t new_tokens) {
     const auto id =
         engine.submit(prompt(length, static_cast<std::int32_t>(ids.size())),
                       {.max_new_tokens = new_tokens,
+                       .sampling = course.samples ? rules[ids.size()] : SamplingOptions{},
                        .want_logits = course.wants_logits && !course.speculation.enabled()});
     ASSERT_TRUE(id.ok()) << id.status().text();
     ids.push_back(*id);
@@ -146,32 +154,6 @@ void expect_replayed(const Course& course) {
             recorded.statistics.graphs.issued + recorded.statistics.graphs.replayed);
 }
 
-TEST(DecodeGraph, ReplaysGiveTheBitsOfIssuedSteps) { expect_replayed({}); }
-
-TEST(DecodeGraph, TheCardChoosesTheTokensThatTheHostWould) {
-  const Outcome by_host = run({}, true);
-  const Outcome by_card = run({.wants_logits = false}, true);
-  ASSERT_EQ(by_card.requests.size(), by_host.requests.size());
-  for (std::size_t i = 0; i < by_host.requests.size(); ++i) {
-    EXPECT_EQ(by_card.requests[i].tokens, by_host.requests[i].tokens) << i;
-    EXPECT_TRUE(by_card.requests[i].logits.empty());
-  }
-}
-
-TEST(DecodeGraph, ExpertsAndSinksAreReplayed) { expect_replayed({.family = "gpt_oss"}); }
-
-TEST(DecodeGraph, WindowsMoveUnderARecording) { expect_replayed({.family = "gemma3_text"}); }
-
-TEST(DecodeGraph, RecurrentStatesStayWhereTheyAre) {
-  expect_replayed({.family = "mamba2", .backend = "mamba2"});
-}
-
-TEST(DecodeGraph, RequestsGiveWayAndStartOver) {
-  const Course course{.pool_tokens = 80};
-  expect_replayed(course);
-  EXPECT_GT(run(course, true).statistics.num_preemptions, 0);
-}
-
 /// Guesses what the requests of `known` went on with, wrong now and then.
 Propose oracle(const Outcome& known) {
   return [&known](std::span<const std::int32_t> tokens, std::int64_t limit,
@@ -188,6 +170,50 @@ Propose oracle(const Outcome& known) {
       return;
     }
   };
+}
+
+TEST(DecodeGraph, ReplaysGiveTheBitsOfIssuedSteps) { expect_replayed({}); }
+
+TEST(DecodeGraph, TheCardChoosesTheTokensThatTheHostWould) {
+  const Outcome by_host = run({}, true);
+  const Outcome by_card = run({.wants_logits = false}, true);
+  ASSERT_EQ(by_card.requests.size(), by_host.requests.size());
+  for (std::size_t i = 0; i < by_host.requests.size(); ++i) {
+    EXPECT_EQ(by_card.requests[i].tokens, by_host.requests[i].tokens) << i;
+    EXPECT_TRUE(by_card.requests[i].logits.empty());
+  }
+}
+
+TEST(DecodeGraph, TheCardSamplesTheTokensThatTheHostWould) {
+  const Outcome greedy = run({}, true);
+  const Outcome by_host = run({.samples = true}, true);
+  const Outcome by_card = run({.wants_logits = false, .samples = true}, true);
+  ASSERT_EQ(by_card.requests.size(), by_host.requests.size());
+  for (std::size_t i = 0; i < by_host.requests.size(); ++i) {
+    EXPECT_EQ(by_card.requests[i].tokens, by_host.requests[i].tokens) << i;
+    EXPECT_EQ(by_card.requests[i].tokens == greedy.requests[i].tokens, i == 4) << i;
+  }
+  EXPECT_GT(by_card.statistics.graphs.replayed, 0);
+  // A draw belongs to its position: drafts that are accepted leave the text as it is.
+  const Outcome guessed =
+      run({.speculation = {.max_drafts = 4, .propose = oracle(by_card)}, .samples = true}, true);
+  for (std::size_t i = 0; i < by_host.requests.size(); ++i)
+    EXPECT_EQ(guessed.requests[i].tokens, by_host.requests[i].tokens) << i;
+  EXPECT_GT(guessed.statistics.num_accepted_drafts, 0);
+}
+
+TEST(DecodeGraph, ExpertsAndSinksAreReplayed) { expect_replayed({.family = "gpt_oss"}); }
+
+TEST(DecodeGraph, WindowsMoveUnderARecording) { expect_replayed({.family = "gemma3_text"}); }
+
+TEST(DecodeGraph, RecurrentStatesStayWhereTheyAre) {
+  expect_replayed({.family = "mamba2", .backend = "mamba2"});
+}
+
+TEST(DecodeGraph, RequestsGiveWayAndStartOver) {
+  const Course course{.pool_tokens = 80};
+  expect_replayed(course);
+  EXPECT_GT(run(course, true).statistics.num_preemptions, 0);
 }
 
 TEST(DecodeGraph, DraftsAreReplayedAmongDecodes) {

@@ -244,7 +244,8 @@ TEST_P(CpuOpsTest, TheLargestNumberOfARow) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   std::vector<float> x{1, 3, 3, 2, kNan, -7, kNone, kNan, kNan, kNone, kNan, kNan};
   std::vector<std::int32_t> best(3);
-  ops_->argmax(view(x, 3, 4), ids(best));
+  const std::vector<Choice> choices(3);
+  ops_->choose(view(x, 3, 4), choices.data(), ids(best));
   EXPECT_EQ(best, (std::vector<std::int32_t>{1, 1, -1}));
 }
 

@@ -56,6 +56,12 @@ TEST(Sampler, TopPKeepsTheFewestThatReachIt) {
   EXPECT_EQ(histogram({.temperature = 1.0, .top_p = 1e-9}, 100).size(), 1u);
 }
 
+TEST(Sampler, AnInfiniteLogitIsTheBest) {
+  Sampler sampler;
+  EXPECT_EQ(
+      *sampler.sample(std::vector<float>{1, INFINITY, 2}, {}, {.temperature = 1, .top_p = 0.5}), 1);
+}
+
 TEST(Sampler, MinPIsRelativeToTheBest) {
   // e^-1 = 0.368 of the best stays, e^-2 = 0.135 goes.
   const auto counts = histogram({.temperature = 1.0, .min_p = 0.3}, 3000);

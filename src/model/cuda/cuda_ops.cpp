@@ -11,6 +11,7 @@
 #include "base/cuda/status.hpp"
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
+#include "kernels/ops/cuda/choose.hpp"
 #include "kernels/ops/cuda/rows.hpp"
 #include "model/cuda/cuda_products.hpp"
 #include "model/cuda/cuda_weights.hpp"
@@ -334,8 +335,10 @@ class CudaOps final : public Ops {
       ops::gather_rows(rows_of(x), rows.as<std::int32_t>(), 1.0f, rows_of(out), stream_);
     });
   }
-  void argmax(const TensorView& x, const TensorView& ids) override {
-    launch("argmax", [&] { ops::argmax(rows_of(x), ids.as<std::int32_t>(), stream_); });
+  void choose(const TensorView& logits, const Choice* choices, const TensorView& ids) override {
+    require(logits.dtype == DType::f32 && logits.rank == 2, "rows of fp32 logits");
+    launch("choose",
+           [&] { ops::choose(rows_of(logits), choices, ids.as<std::int32_t>(), stream_); });
   }
 
  private:

@@ -337,37 +337,6 @@ __global__ void merge_attention_kernel(Rows o, float* lse, std::int64_t lse_row,
   if (threadIdx.x % 32 == 0) lse[token * lse_row + head] = top + logf(a + b);
 }
 
-struct Best {
-  float value;
-  std::int32_t index;
-};
-
-__device__ Best better(Best a, Best b) {
-  return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
-}
-
-__device__ Best warp_best(Best best) {
-  for (int step = 16; step > 0; step /= 2)
-    best = better(best, {__shfl_xor_sync(0xffffffffu, best.value, step),
-                         __shfl_xor_sync(0xffffffffu, best.index, step)});
-  return best;
-}
-
-__global__ void argmax_kernel(Rows logits, std::int32_t* ids) {
-  const std::int64_t row = blockIdx.x;
-  const std::int64_t from = row_begin(logits, row);
-  Best best{-INFINITY, 0};
-  for (std::int64_t i = threadIdx.x; i < logits.width; i += kThreads)
-    best = better(best, {read(logits.data, logits.dtype, from + i), static_cast<std::int32_t>(i)});
-  __shared__ Best parts[kThreads / 32];
-  best = warp_best(best);
-  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = best;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (int i = 1; i < kThreads / 32; ++i) best = better(best, parts[i]);
-  ids[row] = best.value > -INFINITY ? best.index : -1;
-}
-
 }  // namespace
 
 void norm(const Rows& x, const Rows* residual, float scale, const Norm& n, const Rows& out,
@@ -462,12 +431,6 @@ void identity_experts(const Rows& x, const std::int32_t* ids, const float* weigh
 void gather_rows(const Rows& x, const std::int32_t* rows, float scale, const Rows& out,
                  cudaStream_t stream) {
   each_element(out, stream, Gathered{{x}, rows, scale});
-}
-
-void argmax(const Rows& logits, std::int32_t* ids, cudaStream_t stream) {
-  if (num_rows(logits) > 0)
-    ptx::launch(argmax_kernel, static_cast<unsigned>(num_rows(logits)), kThreads, 0, stream, logits,
-                ids);
 }
 
 }  // namespace attune::kernels::ops::cuda

@@ -103,7 +103,4 @@ void experts(const ExpertWeights& w, const Rows& x, const std::int32_t* ids, con
              std::int64_t topk, bool scale_input, float* middle, const Rows& out,
              cudaStream_t stream);
 
-/// ids[t] = index of the largest of logits[t], the lowest of equals.
-void argmax(const Rows& logits, std::int32_t* ids, cudaStream_t stream);
-
 }  // namespace attune::kernels::ops::cuda
