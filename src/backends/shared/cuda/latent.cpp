@@ -32,7 +32,7 @@ namespace {
 
 namespace mla = kernels::mla_decode;
 namespace append = kernels::append_kv::sm80;
-using base::cuda::status_of;
+using base::cuda::call_status;
 using device::cuda::native;
 
 bool packed(const BackendContext& context) { return context.kv_layout == KvLayout::mla_latent_fp8; }
@@ -288,10 +288,8 @@ Status LatentBackend::run(const Plan& plan, const LayerCall& call, Stream stream
 Result<device::cuda::CardFacts> enter_card(const BackendContext& context) {
   const auto card = device::cuda::card_facts(context.device.index);
   if (!card.ok()) return card.status();
-  if (cudaError_t error = cudaSetDevice(context.device.index); error != cudaSuccess) {
-    (void)cudaGetLastError();
-    return status_of(error, "cudaSetDevice");
-  }
+  if (Status s = call_status(cudaSetDevice(context.device.index), "cudaSetDevice"); !s.ok())
+    return s;
   return card;
 }
 

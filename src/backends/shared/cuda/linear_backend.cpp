@@ -23,7 +23,7 @@ namespace {
 namespace linear = kernels::linear;
 namespace sm90 = kernels::linear::sm90;
 using base::join;
-using base::cuda::status_of;
+using base::cuda::call_status;
 using device::cuda::native;
 using linear::Family;
 
@@ -118,12 +118,11 @@ class LinearBackend final : public Backend {
   Status upload(LinearPlan& plan, Stream stream) {
     write_image(plan.parts, plan.lists, plan.workspace.device, plan.image);
     if (plan.parts.ready_bytes > 0)
-      if (cudaError_t error =
-              cudaMemsetAsync(plan.parts.ready, 0, plan.parts.ready_bytes, native(stream));
-          error != cudaSuccess) {
-        (void)cudaGetLastError();
-        return status_of(error, "linear attention: clearing a plan's counters");
-      }
+      if (Status s = call_status(
+              cudaMemsetAsync(plan.parts.ready, 0, plan.parts.ready_bytes, native(stream)),
+              "linear attention: clearing a plan's counters");
+          !s.ok())
+        return s;
     if (plan.image.empty()) return {};
     return device::cuda::copy_to_device(plan.workspace.device, plan.image.data(), plan.image.size(),
                                         stream, "linear attention: copying a plan to the device");
@@ -208,10 +207,8 @@ Result<std::unique_ptr<Backend>> make_linear(const BackendDescriptor& descriptor
   if (Status s = validate_linear_spec(context.spec); !s.ok()) return s;
   const auto card = device::cuda::card_facts(context.device.index);
   if (!card.ok()) return card.status();
-  if (cudaError_t error = cudaSetDevice(context.device.index); error != cudaSuccess) {
-    (void)cudaGetLastError();
-    return status_of(error, "cudaSetDevice");
-  }
+  if (Status s = call_status(cudaSetDevice(context.device.index), "cudaSetDevice"); !s.ok())
+    return s;
   if (card->sm != 90)
     return unsupported(join(descriptor.name, " has kernels for compute capability 9.0, have ",
                             card->sm / 10, ".", card->sm % 10));
