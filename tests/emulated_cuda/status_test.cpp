@@ -20,7 +20,8 @@ TEST(CudaStatus, NamesTheKernelAndTheDriversText) {
 }
 
 TEST(CudaStatus, ALostContextIsCalledLost) {
-  for (const cudaError_t error : {cudaErrorIllegalAddress, cudaErrorLaunchFailure})
+  for (const cudaError_t error :
+       {cudaErrorIllegalAddress, cudaErrorLaunchFailure, cudaErrorLaunchTimeout})
     EXPECT_THAT(call_status(error, "paged_decode").text(), HasSubstr("the CUDA context is lost"));
 }
 

@@ -17,6 +17,7 @@ inline bool is_sticky(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
     case cudaErrorHardwareStackError:
     case cudaErrorIllegalInstruction:
     case cudaErrorMisalignedAddress:
