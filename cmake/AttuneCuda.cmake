@@ -160,7 +160,8 @@ target_link_libraries(attune_decode_bench PRIVATE attune_plan)
 file(GLOB attune_cascade_sources CONFIGURE_DEPENDS
      ${CMAKE_SOURCE_DIR}/src/kernels/paged_decode/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm80/*.cu
      ${CMAKE_SOURCE_DIR}/src/kernels/decode_plan/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/merge_states/sm80/*.cu
-     ${CMAKE_SOURCE_DIR}/src/kernels/append_kv/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm90/*.cu
+     ${CMAKE_SOURCE_DIR}/src/kernels/append_kv/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/gather_kv/sm80/*.cu
+     ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm90/*.cu
      ${CMAKE_SOURCE_DIR}/src/kernels/tensor_map/*.cu ${CMAKE_SOURCE_DIR}/src/device/cuda/*.cpp)
 foreach(source dense_glue hopper_tiles paged_attention paged_planner paged_setup prefill_choice)
   list(APPEND attune_cascade_sources ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/${source}.cpp)

@@ -6,6 +6,8 @@
 //   attune_mma_prefill_bench time [words]   cases whose name holds one of the words; cold
 //                                           second-level cache, median
 //   attune_mma_prefill_bench once word      one launch of each such case, for a profiler
+//   attune_mma_prefill_bench hopper [words] the same checks and times where flashinfer may take
+//                                           Hopper's tiles, for keys that it may copy first
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -55,6 +57,7 @@ struct Shape {
   bool sinks = false;
   bool alibi = false;
   bool custom_mask = false;
+  bool hopper = false;
 };
 
 struct Rules {
@@ -212,7 +215,9 @@ struct Problem {
     context.kv_layout = s.hnd ? KvLayout::hnd : KvLayout::nhd;
     // Only flashinfer's name stands for ALiBi.
     backend = must(backends::shared::make_paged_attention(
-        context, s.alibi ? backends::flashinfer::kDescriptor : backends::triton::kDescriptor));
+        context,
+        s.alibi || s.hopper ? backends::flashinfer::kDescriptor : backends::triton::kDescriptor,
+        {.hopper = s.hopper}));
     view.form = BatchForm::extend;
     view.page_size = s.page;
     view.qo_indptr = qo_indptr;
@@ -397,6 +402,44 @@ std::vector<Shape> cases() {
   };
 }
 
+/// Long enough for keys to be copied first.
+std::vector<Shape> copied() {
+  const std::vector<int> uneven{1025, 1, 513, 64, 0, 700, 2};
+  std::vector<Shape> out{
+      {.name = "page 1", .page = 1},
+      {.name = "page 5 hnd", .page = 5, .hnd = true},
+      {.name = "page 64", .page = 64},
+      {.name = "page 16 hnd", .page = 16, .hnd = true},
+      {.name = "page 1 cap window", .page = 1, .window_left = 500, .soft_cap = 30},
+      {.name = "page 64 full, more queries", .page = 64, .causal = false},
+  };
+  for (Shape& s : out) {
+    s.qo_len = s.kv_len = uneven;
+    if (!s.causal) s.kv_len[2] = 5;
+    s.kv_len[4] = 77;
+    s.qo_heads = 16;
+    s.kv_heads = 4;
+    s.hopper = true;
+  }
+  return out;
+}
+
+std::vector<Shape> hopper_cases() {
+  constexpr const char* kShared[] = {"d128 16x1k",          "d128 4x4k",  "d128 1x16k",
+                                     "d64 1x16k",           "d256 1x16k", "d192/128 2x4k",
+                                     "append 8x128 over 8k"};
+  std::vector<Shape> out;
+  for (const Shape& s : cases())
+    for (const char* name : kShared)
+      if (s.name == name) out.push_back(s);
+  for (const int length : {512, 1024, 2048}) {
+    Shape one{.name = "d128 1x" + std::to_string(length)};
+    one.qo_len = one.kv_len = {length};
+    out.push_back(one);
+  }
+  return out;
+}
+
 template <class T, class Kv = T>
 void time(const Shape& s) {
   Problem<T, Kv> p(s);
@@ -434,6 +477,28 @@ int main(int argc, char** argv) {
         }
       }
     std::printf("%d failures\n", failures);
+    return failures != 0;
+  }
+  if (mode == "hopper") {
+    for (const Shape& s : copied()) {
+      if (!asked("check")) continue;
+      failures += !verify<__nv_bfloat16>(s);
+      if (s.page == 1) failures += !verify<__half>(s);
+      failures += !verify<__nv_bfloat16, __nv_fp8_e4m3>(s);
+    }
+    for (Shape s : hopper_cases()) {
+      s.hopper = true;
+      for (const int page : {64, 1}) {
+        s.page = page;
+        const std::string name = s.name;
+        s.name += " pages of " + std::to_string(page);
+        if (asked(s.name)) {
+          time<__nv_bfloat16>(s);
+          if (s.dim_qk <= 128) time<__nv_bfloat16, __nv_fp8_e4m3>(s);
+        }
+        s.name = name;
+      }
+    }
     return failures != 0;
   }
   for (const Shape& s : cases()) {

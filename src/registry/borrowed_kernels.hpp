@@ -27,8 +27,9 @@ inline constexpr Loan kLoans[] = {
      .lender = "fa4",
      .lent = "Hopper's kernels (wgmma)",
      .own = "plain mma",
-     .batchwise = "few rows before many keys, whose keys plain mma cuts, and rows beside levels of "
-                  "shared prefixes"},
+     .batchwise =
+         "few rows before many keys, whose keys plain mma cuts, and rows beside levels of "
+         "shared prefixes; keys in e4m3 or of odd pages may be copied to contiguous rows first"},
 };
 
 /// Which kernels a chosen backend takes and why; empty where it has only its own.

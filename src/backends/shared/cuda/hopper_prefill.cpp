@@ -25,13 +25,18 @@ using base::cuda::status_of;
 
 /// Offsets of a workspace, counted and handed out by the same lines.
 struct Parts {
-  sm90::WorkList* list = nullptr;
+  std::byte* rows = nullptr;       ///< of keys and values that are copied first
+  sm90::WorkList* list = nullptr;  ///< from here on copied from the plan's image
+  std::uint32_t* num_rows = nullptr;
   sm90::WorkItem* items = nullptr;
   std::int32_t* kv_indices = nullptr;
 };
-Parts lay_out(plan::WorkspaceCutter& cut, std::int64_t max_items, std::int64_t kv_entries) {
+Parts lay_out(plan::WorkspaceCutter& cut, std::int64_t row_bytes, std::int64_t max_items,
+              std::int64_t kv_entries) {
   Parts parts;
+  parts.rows = cut.take<std::byte>(row_bytes);
   parts.list = cut.take<sm90::WorkList>(1);
+  parts.num_rows = cut.take<std::uint32_t>(1);
   parts.items = cut.take<sm90::WorkItem>(max_items);
   parts.kv_indices = cut.take<std::int32_t>(kv_entries);
   return parts;
@@ -41,6 +46,7 @@ struct HopperPlan final : Plan {
   attention::BatchFacts facts;
   Workspace workspace;
   Parts parts;
+  std::int64_t max_rows = 0;
   std::int64_t max_items = 0;
   std::int64_t max_entries = 0;
   hopper::Choice choice;
@@ -76,11 +82,18 @@ class HopperPrefill final : public Backend {
 
 WorkspaceSize HopperPrefill::workspace_size(const BatchBounds& bounds) const {
   plan::WorkspaceCutter count;
-  lay_out(count, tiler_.max_tiles(bounds.max_batch, bounds.max_qo_tokens), bounds.max_kv_entries);
+  lay_out(count, tiler_.max_rows(bounds) * tiler_.row_bytes(),
+          tiler_.max_tiles(bounds.max_batch, bounds.max_qo_tokens), bounds.max_kv_entries);
   return {.device_bytes = count.bytes()};
 }
 
 Status HopperPrefill::fill(HopperPlan& plan, const BatchView& batch, Stream stream) const {
+  const std::int64_t rows = plan.choice.copies_first ? tiler_.rows_of(batch) : 0;
+  if (rows > plan.max_rows)
+    return invalid_argument(base::join("the plan's workspace holds ", plan.max_rows,
+                                       " rows of keys and values, the batch has ", rows,
+                                       ": make a new plan"));
+  const auto num_rows = static_cast<std::uint32_t>(rows);
   const sm90::WorkList list = tiler_.schedule(plan.choice, batch, plan.schedule);
   const std::vector<plan::PrefillTile>& tiles = plan.schedule.tiles;
   const auto num_items = static_cast<std::int64_t>(tiles.size());
@@ -90,19 +103,20 @@ Status HopperPrefill::fill(HopperPlan& plan, const BatchView& batch, Stream stre
                                        plan.max_entries, " page ids, the batch needs ", num_items,
                                        " and ", num_entries, ": make a new plan"));
   }
-  const auto* begin = static_cast<const std::byte*>(plan.workspace.device);
+  const auto* begin = reinterpret_cast<const std::byte*>(plan.parts.list);
   const auto offset = [&](const void* part) {
     return static_cast<std::size_t>(static_cast<const std::byte*>(part) - begin);
   };
   plan.image.resize(offset(plan.parts.kv_indices + num_entries));
   std::memcpy(plan.image.data(), &list, sizeof(list));
+  std::memcpy(plan.image.data() + offset(plan.parts.num_rows), &num_rows, sizeof(num_rows));
   std::memcpy(plan.image.data() + offset(plan.parts.items), tiles.data(),
               tiles.size() * sizeof(plan::PrefillTile));
   if (num_entries > 0)
     std::memcpy(plan.image.data() + offset(plan.parts.kv_indices), batch.kv_indices.data(),
                 batch.kv_indices.size_bytes());
   return device::cuda::copy_to_device(
-      plan.workspace.device, plan.image.data(), plan.image.size(), stream,
+      plan.parts.list, plan.image.data(), plan.image.size(), stream,
       base::join(descriptor_.name, ": copying a plan to the device"));
 }
 
@@ -119,13 +133,15 @@ Result<PlanHandle> HopperPrefill::plan(const BatchView& batch, const Workspace& 
   made->choice = tiler_.choose(batch);
   require(made->choice.kernel.kernel != nullptr,
           "make_hopper_prefill leaves a kernel for every source of keys");
+  made->max_rows = tiler_.max_rows(bounds);
   made->max_items = tiler_.max_tiles(bounds.max_batch, bounds.max_qo_tokens);
   // What the caller gave beyond this batch's needs is room for more page ids.
   made->max_entries =
       bounds.max_kv_entries +
       static_cast<std::int64_t>((workspace.device_bytes - wanted) / sizeof(std::int32_t));
   plan::WorkspaceCutter cut(workspace.device);
-  made->parts = lay_out(cut, made->max_items, made->max_entries);
+  made->parts =
+      lay_out(cut, made->max_rows * tiler_.row_bytes(), made->max_items, made->max_entries);
   if (Status s = fill(*made, batch, stream); !s.ok()) return s;
   return PlanHandle(std::move(made));
 }
@@ -148,7 +164,9 @@ Status HopperPrefill::run(const Plan& plan, const LayerCall& call, Stream stream
     return s;
   if (mine.facts.num_qo_tokens == 0) return {};
   return tiler_.launch(mine.choice, mine.facts,
-                       {mine.parts.list, mine.parts.items, mine.parts.kv_indices}, call, stream);
+                       {mine.parts.list, mine.parts.items, mine.parts.kv_indices, mine.parts.rows,
+                        mine.max_rows, mine.parts.num_rows},
+                       call, stream);
 }
 
 Status check_context(const BackendContext& context, std::string_view who) {

@@ -5,12 +5,23 @@
 #include <utility>
 
 #include "device/cuda/memory.hpp"
+#include "kernels/gather_kv/sm80/launch.hpp"
 
 namespace attune::backends::shared::hopper {
 
 namespace sm90 = kernels::ragged_prefill::sm90;
+namespace gather_kv = kernels::gather_kv::sm80;
 
 namespace {
+
+// Copying first, on an H200: bytes read and written a cycle by the whole card (3.5 TB/s at 1.7
+// GHz), and a launch.
+constexpr std::int64_t kCopyBytesPerCycle = 2060;
+constexpr std::int64_t kCopyBeginning = 6800;
+/// More is not copied: room that a workspace may give to it, once for all layers.
+constexpr std::int64_t kMostCopiedBytes = std::int64_t{512} << 20;
+/// Of fewer query tokens no batch reads its keys often enough; their plans need no room for rows.
+constexpr std::int64_t kLeastTokensToCopy = 128;
 
 std::int32_t window(std::int64_t keys) {
   constexpr std::int64_t kFar = std::int64_t{1} << 30;
@@ -52,13 +63,16 @@ Result<Tiler> Tiler::make(const BackendContext& context, sm90::Strategy strategy
   made.decodes_too_ = decodes_too;
   for (const sm90::Instance& kernel : sm90::instances()) {
     if ((kernel.strategy != strategy && kernel.strategy != sm90::Strategy::both) ||
-        kernel.dtype != made.spec_.q_dtype || kernel.kv_dtype != made.spec_.kv_dtype ||
-        kernel.head_dim_qk != made.spec_.head_dim_qk ||
+        kernel.dtype != made.spec_.q_dtype || kernel.head_dim_qk != made.spec_.head_dim_qk ||
         kernel.head_dim_vo != made.spec_.head_dim_vo)
       continue;
+    const bool takes_keys = kernel.kv_dtype == made.spec_.kv_dtype;
+    const bool takes_rows = kernel.kv_dtype == made.spec_.q_dtype && kernel.boxes;
+    if (!takes_keys && !takes_rows) continue;
     const auto blocks = sm90::prepare(kernel);
     if (!blocks.ok()) return blocks.status();
-    made.ready_.push_back({kernel, *blocks});
+    if (takes_keys) made.ready_.push_back({kernel, *blocks});
+    if (takes_rows) made.over_rows_.push_back({kernel, *blocks});
   }
   const auto encoder = kernels::tensor_map::encoder();
   if (!encoder.ok()) return encoder.status();
@@ -86,22 +100,56 @@ plan::PrefillRules Tiler::rules(const sm90::Instance& kernel, int pack_shift) co
           .decodes_too = decodes_too_,
           .window_left = spec_.window_left,
           .window_right = spec_.causal ? 0 : spec_.window_right,
-          .bytes_per_key = static_cast<std::int64_t>(size_of(spec_.kv_dtype)) *
+          .bytes_per_key = static_cast<std::int64_t>(size_of(kernel.kv_dtype)) *
                            (spec_.head_dim_qk + spec_.head_dim_vo)};
 }
 
 std::int64_t Tiler::max_tiles(std::int64_t batch, std::int64_t tokens) const {
   std::int64_t most = 0;
-  for (const Ready& ready : ready_)
-    for (int shift = 0; can_pack(shift); ++shift)
-      most = std::max(most, plan::max_prefill_tiles(rules(ready.kernel, shift), batch, tokens));
+  for (const auto* kernels : {&ready_, &over_rows_})
+    for (const Ready& ready : *kernels)
+      for (int shift = 0; can_pack(shift); ++shift)
+        most = std::max(most, plan::max_prefill_tiles(rules(ready.kernel, shift), batch, tokens));
   return most;
 }
 
+std::int64_t Tiler::row_bytes() const {
+  return static_cast<std::int64_t>(size_of(spec_.q_dtype)) * spec_.num_kv_heads *
+         (spec_.head_dim_qk + spec_.head_dim_vo);
+}
+
+/// None where the kernel for stored keys takes boxes of their own 16 bits: those lose 3 to 4 % to
+/// ragged rows. None where a token's result must not depend on its neighbours.
+std::int64_t Tiler::max_rows(const BatchBounds& bounds) const {
+  const bool boxes = spec_.kv_dtype == spec_.q_dtype && page_size_ % 8 == 0;
+  if (boxes || batch_invariant_ || over_rows_.empty() || bounds.decode_only ||
+      bounds.max_qo_tokens < kLeastTokensToCopy)
+    return 0;
+  return std::min(kMostCopiedBytes / row_bytes(), bounds.max_kv_entries * page_size_);
+}
+
+std::int64_t Tiler::rows_of(const BatchView& batch) const {
+  const std::int64_t entries = batch.kv_indptr.empty() ? 0 : batch.kv_indptr.back();
+  return batch.source == KvSource::ragged ? entries : entries * page_size_;
+}
+
+std::int64_t Tiler::copy_cycles(std::int64_t rows) const {
+  const auto read = static_cast<std::int64_t>(size_of(spec_.kv_dtype));
+  const auto written = static_cast<std::int64_t>(size_of(spec_.q_dtype));
+  return kCopyBeginning + rows * row_bytes() / written * (read + written) / kCopyBytesPerCycle;
+}
+
 /// How long the batch takes, if all multiprocessors end together or the longest tile ends last.
-std::int64_t Tiler::cycles(const Ready& ready, int pack_shift,
+/// What widens keys was measured over pages of 64.
+std::int64_t Tiler::cycles(const Ready& ready, int pack_shift, KvSource source,
                            const plan::PrefillCount& one_head) const {
-  const sm90::Cost& cost = ready.kernel.cost;
+  sm90::Cost cost = ready.kernel.cost;
+  if (ready.kernel.kv_dtype != ready.kernel.dtype) {
+    if (source == KvSource::ragged)
+      cost.key_tile -= cost.key_tile / 8;
+    else if (page_size_ % 8 != 0)
+      cost.key_tile += cost.key_tile / 8;
+  }
   const std::int64_t heads = spec_.num_qo_heads >> pack_shift;
   return std::max(
       (one_head.tiles * cost.tile + one_head.key_tiles * cost.key_tile) * heads / ready.blocks,
@@ -115,44 +163,113 @@ bool Tiler::can_pack(int shift) const {
 
 /// The more heads a tile holds, the fewer tokens it spans, so that less of it lies behind the
 /// causal edge or the request's end. A batch must not change a token's result where it was promised
-/// so: then always the first kernel, no packing.
+/// so: then always the first kernel, no packing, nothing copied.
 Choice Tiler::choose(const BatchView& batch) const {
-  std::int64_t longest_query = 0;
-  for (std::int64_t i = 0; i < batch.batch_size(); ++i)
-    longest_query = std::max(longest_query, batch.qo_len(i));
   Choice best;
   for (const Ready& ready : ready_) {
     if (!takes(ready, batch.source)) continue;
-    if (batch_invariant_) return {ready.kernel, ready.blocks, 0, 0};
-    plan::PrefillCount one_head;
-    for (int shift = 0; can_pack(shift); ++shift) {
-      const plan::PrefillRules now = rules(ready.kernel, shift);
-      // As long as every request is one tile, fewer tokens a tile change nothing.
-      if (shift == 0 || longest_query > now.tile_tokens) one_head = plan::count_prefill(now, batch);
-      const std::int64_t needed = cycles(ready, shift, one_head);
-      if (best.kernel.kernel != nullptr && needed >= best.cycles) continue;
-      best = {ready.kernel, ready.blocks, shift, needed};
-    }
+    if (batch_invariant_) return {.kernel = ready.kernel, .blocks = ready.blocks};
+    consider(ready, batch, 0, best);
   }
+  const bool as_stored = spec_.kv_dtype == spec_.q_dtype && batch.source == KvSource::ragged;
+  const std::int64_t rows = rows_of(batch);
+  if (best.kernel.kernel == nullptr || as_stored || rows == 0 ||
+      rows > max_rows(attention::bounds_of(batch)))
+    return best;
+  const std::int64_t copy = copy_cycles(rows);
+  if (copy >= best.cycles) return best;
+  for (const Ready& ready : over_rows_) consider(ready, batch, copy, best);
   return best;
+}
+
+/// `copy`: cycles of copying first; 0: the kernel takes keys as they are stored.
+void Tiler::consider(const Ready& ready, const BatchView& batch, std::int64_t copy,
+                     Choice& best) const {
+  std::int64_t longest_query = 0;
+  for (std::int64_t i = 0; i < batch.batch_size(); ++i)
+    longest_query = std::max(longest_query, batch.qo_len(i));
+  plan::PrefillCount one_head;
+  for (int shift = 0; can_pack(shift); ++shift) {
+    const plan::PrefillRules now = rules(ready.kernel, shift);
+    // As long as every request is one tile, fewer tokens a tile change nothing.
+    if (shift == 0 || longest_query > now.tile_tokens) one_head = plan::count_prefill(now, batch);
+    const KvSource source = copy > 0 ? KvSource::ragged : batch.source;
+    const std::int64_t needed = copy + cycles(ready, shift, source, one_head);
+    if (best.kernel.kernel != nullptr && needed >= best.cycles) continue;
+    best = {ready.kernel, ready.blocks, shift, needed, copy > 0};
+  }
 }
 
 sm90::WorkList Tiler::schedule(const Choice& choice, const BatchView& batch,
                                plan::PrefillSchedule& schedule) const {
   plan::schedule_prefill(rules(choice.kernel, choice.pack_shift), batch, schedule);
+  if (choice.copies_first && batch.source == KvSource::paged)
+    for (plan::PrefillTile& tile : schedule.tiles) tile.kv_start *= page_size_;
   return {.num_items = static_cast<std::uint32_t>(schedule.num_items()),
           .num_listed = static_cast<std::uint32_t>(schedule.tiles.size()),
           .heads_together = static_cast<std::uint32_t>(schedule.heads_together)};
 }
 
+namespace {
+
+/// Keys or values where a kernel finds them. Ragged ones are pages of one token to those who copy
+/// and one page to those who compute.
+struct Stored {
+  const void* data = nullptr;
+  std::int64_t page_stride = 0;
+  std::int64_t token_stride = 0;
+  std::int64_t head_stride = 0;
+};
+Stored stored(const TensorView& x, bool ragged, bool hnd) {
+  return {x.data, x.stride[0], x.stride[ragged ? 0 : hnd ? 2 : 1], x.stride[ragged || hnd ? 1 : 2]};
+}
+
+}  // namespace
+
+Status Tiler::copy_rows(const Choice& choice, const attention::BatchFacts& facts,
+                        const Lists& lists, const LayerCall& call, Stream stream) const {
+  const bool ragged = facts.source == KvSource::ragged;
+  const bool hnd = kv_layout_ == KvLayout::hnd;
+  const TensorView& keys = ragged ? call.k : call.k_cache;
+  const Stored k = stored(keys, ragged, hnd);
+  const Stored v = stored(ragged ? call.v : call.v_cache, ragged, hnd);
+  std::byte* const values = lists.rows + lists.max_rows * spec_.num_kv_heads * spec_.head_dim_qk *
+                                             static_cast<std::int64_t>(size_of(spec_.q_dtype));
+  return gather_kv::launch(
+      {.k = {k.data, k.page_stride, k.token_stride, k.head_stride, spec_.head_dim_qk, lists.rows},
+       .v = {v.data, v.page_stride, v.token_stride, v.head_stride, spec_.head_dim_vo, values},
+       .in_dtype = spec_.kv_dtype,
+       .out_dtype = spec_.q_dtype,
+       .kv_indices = ragged ? nullptr : lists.kv_indices,
+       .page_size = ragged ? 1 : page_size_,
+       .num_pages = keys.shape[0],
+       .num_heads = spec_.num_kv_heads,
+       .num_rows = lists.num_rows},
+      choice.blocks, device::cuda::native(stream));
+}
+
 Status Tiler::launch(const Choice& choice, const attention::BatchFacts& facts, const Lists& lists,
                      const LayerCall& call, Stream stream) const {
-  const bool ragged = facts.source == KvSource::ragged;
-  const bool hnd = !ragged && kv_layout_ == KvLayout::hnd;
-  const TensorView& k = ragged ? call.k : call.k_cache;
-  const TensorView& v = ragged ? call.v : call.v_cache;
-  const std::size_t token_axis = ragged ? 0 : hnd ? 2 : 1;
-  const std::size_t head_axis = ragged || hnd ? 1 : 2;
+  const bool copied = choice.copies_first;
+  if (copied)
+    if (Status s = copy_rows(choice, facts, lists, call, stream); !s.ok()) return s;
+  const bool ragged = copied || facts.source == KvSource::ragged;
+  const bool hnd = kv_layout_ == KvLayout::hnd;
+  const TensorView& keys = ragged ? call.k : call.k_cache;
+  Stored k;
+  Stored v;
+  std::int64_t num_rows = lists.max_rows;
+  if (copied) {
+    k = {lists.rows, 0, std::int64_t{spec_.num_kv_heads} * spec_.head_dim_qk, spec_.head_dim_qk};
+    v = {lists.rows + num_rows * k.token_stride * static_cast<std::int64_t>(size_of(spec_.q_dtype)),
+         0, std::int64_t{spec_.num_kv_heads} * spec_.head_dim_vo, spec_.head_dim_vo};
+  } else {
+    k = stored(keys, ragged, hnd);
+    v = stored(ragged ? call.v : call.v_cache, ragged, hnd);
+    num_rows = keys.shape[0];
+    // Without any key no box is fetched, but a box needs an address.
+    if (ragged && num_rows == 0) k.data = v.data = lists.list;
+  }
 
   const sm90::Operands operands{.q = call.q.data,
                                 .q_tokens = facts.num_qo_tokens,
@@ -160,8 +277,8 @@ Status Tiler::launch(const Choice& choice, const attention::BatchFacts& facts, c
                                 .q_head_stride = call.q.stride[1],
                                 .num_qo_heads = spec_.num_qo_heads,
                                 .num_kv_heads = spec_.num_kv_heads,
-                                .num_pages = ragged ? 1 : k.shape[0],
-                                .tokens_per_page = ragged ? k.shape[0] : page_size_};
+                                .num_pages = ragged ? 1 : keys.shape[0],
+                                .tokens_per_page = ragged ? num_rows : page_size_};
   sm90::Params p;
   p.o = call.o.data;
   p.o_token_stride = call.o.stride[0];
@@ -176,16 +293,14 @@ Status Tiler::launch(const Choice& choice, const attention::BatchFacts& facts, c
   p.kv_indices = ragged ? nullptr : lists.kv_indices;
   p.page_size = ragged ? 1 : page_size_;
   p.box_rows = sm90::box_rows(choice.kernel, operands.tokens_per_page, ragged);
-  // Without any key no box is fetched, but a box needs an address.
-  const bool keyless = ragged && k.shape[0] == 0;
-  p.k = keyless ? lists.list : k.data;
-  p.v = keyless ? lists.list : v.data;
-  p.k_page_stride = k.stride[0];
-  p.k_token_stride = k.stride[token_axis];
-  p.k_head_stride = k.stride[head_axis];
-  p.v_page_stride = v.stride[0];
-  p.v_token_stride = v.stride[token_axis];
-  p.v_head_stride = v.stride[head_axis];
+  p.k = k.data;
+  p.v = v.data;
+  p.k_page_stride = k.page_stride;
+  p.k_token_stride = k.token_stride;
+  p.k_head_stride = k.head_stride;
+  p.v_page_stride = v.page_stride;
+  p.v_token_stride = v.token_stride;
+  p.v_head_stride = v.head_stride;
   p.group = spec_.gqa_group_size();
   p.pack_shift = choice.pack_shift;
   p.scale = spec_.sm_scale * call.q_scale * call.k_scale;

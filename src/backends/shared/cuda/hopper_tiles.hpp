@@ -1,5 +1,9 @@
 // Requests as tiles of query rows for the Hopper prefill kernels: which kernel and packing, the
 // list of tiles, the launch. What fa3, fa4 and flashinfer have in common.
+//
+// Where that is faster, a pass in front copies the batch's keys and values, e4m3 ones widened, to
+// contiguous rows in the plan's workspace, and the kernel for ragged 16-bit keys runs over those
+// (docs/performance/cuda-prefill.md).
 #pragma once
 
 #include <cstdint>
@@ -25,7 +29,8 @@ struct Choice {
   kernels::ragged_prefill::sm90::Instance kernel;
   int blocks = 0;
   int pack_shift = 0;
-  std::int64_t cycles = 0;  ///< expected, of one multiprocessor
+  std::int64_t cycles = 0;    ///< expected, of one multiprocessor
+  bool copies_first = false;  ///< keys and values to rows, over which the kernel runs
 };
 
 class Tiler {
@@ -43,6 +48,13 @@ class Tiler {
   /// Listed of any batch within bounds, whatever kernel and packing it will take.
   [[nodiscard]] std::int64_t max_tiles(std::int64_t batch, std::int64_t tokens) const;
 
+  /// Rows of keys and values that a batch within bounds may have copied, and bytes of each; no
+  /// batch with more is.
+  [[nodiscard]] std::int64_t max_rows(const BatchBounds& bounds) const;
+  [[nodiscard]] std::int64_t row_bytes() const;
+  /// Those of one batch; pages count whole.
+  [[nodiscard]] std::int64_t rows_of(const BatchView& batch) const;
+
   /// The fastest for this batch. A source that is not served has none: the answer's kernel is null.
   [[nodiscard]] Choice choose(const BatchView& batch) const;
 
@@ -55,6 +67,9 @@ class Tiler {
     kernels::ragged_prefill::sm90::WorkList* list = nullptr;
     const kernels::ragged_prefill::sm90::WorkItem* items = nullptr;
     const std::int32_t* kv_indices = nullptr;
+    std::byte* rows = nullptr;  ///< where the choice copies first: room for max_rows …
+    std::int64_t max_rows = 0;
+    const std::uint32_t* num_rows = nullptr;  ///< … and how many the batch has
   };
   [[nodiscard]] Status launch(const Choice& choice, const attention::BatchFacts& facts,
                               const Lists& lists, const LayerCall& call, Stream stream) const;
@@ -69,8 +84,12 @@ class Tiler {
   [[nodiscard]] bool can_pack(int shift) const;
   [[nodiscard]] plan::PrefillRules rules(const kernels::ragged_prefill::sm90::Instance& kernel,
                                          int pack_shift) const;
-  [[nodiscard]] std::int64_t cycles(const Ready& ready, int pack_shift,
+  [[nodiscard]] std::int64_t cycles(const Ready& ready, int pack_shift, KvSource source,
                                     const plan::PrefillCount& one_head) const;
+  [[nodiscard]] std::int64_t copy_cycles(std::int64_t rows) const;
+  void consider(const Ready& ready, const BatchView& batch, std::int64_t copy, Choice& best) const;
+  [[nodiscard]] Status copy_rows(const Choice& choice, const attention::BatchFacts& facts,
+                                 const Lists& lists, const LayerCall& call, Stream stream) const;
 
   AttentionSpec spec_;
   std::int32_t page_size_ = 1;
@@ -78,6 +97,7 @@ class Tiler {
   bool batch_invariant_ = false;
   bool decodes_too_ = true;
   std::vector<Ready> ready_;
+  std::vector<Ready> over_rows_;  ///< for keys that were copied first
   kernels::tensor_map::Encoder encoder_ = nullptr;
 };
 

@@ -293,7 +293,9 @@ Status PagedBackend::run_prefill(const PagedPlan& plan, const LayerCall& call,
   if (plan.prefill_choice.tiled)
     return setup_.prefill_kernels.tiler()->launch(
         plan.prefill_choice.tiles, plan.facts,
-        {plan.parts.tile_work, plan.parts.tiles, plan.parts.kv_indices}, call, stream);
+        {plan.parts.tile_work, plan.parts.tiles, plan.parts.kv_indices, plan.parts.rows,
+         plan.sizes.max_rows, plan.parts.num_rows},
+        call, stream);
   prefill::Params p;
   fill_tensors(context_.spec, call, p);
   if (plan.cascades) aim_at_states(context_.spec, plan.parts, p);

@@ -143,8 +143,11 @@ Sizes sizes_of(const Setup& setup, const BatchBounds& bounds) {
   if (!bounds.decode_only || !decodes_possible(setup)) {
     n.prefill_parts = std::max(2, 2 * setup.prefill_grid / setup.spec.num_kv_heads);
     n.max_items = plan::max_prefill_items(prefill_shape(setup, n), bounds);
-    if (const hopper::Tiler* tiler = setup.prefill_kernels.tiler())
+    if (const hopper::Tiler* tiler = setup.prefill_kernels.tiler()) {
       n.max_tiles = tiler->max_tiles(bounds.max_batch, bounds.max_qo_tokens);
+      n.max_rows = tiler->max_rows(bounds);
+      n.row_bytes = tiler->row_bytes();
+    }
   }
   n.state_tokens = state_tokens(setup, bounds);
   if (n.state_tokens > 0) {
@@ -191,6 +194,7 @@ Parts lay_out(const Setup& setup, const Sizes& n, plan::WorkspaceCutter& cut) {
   parts.state_o = cut.take<float>(n.state_rows * setup.spec.num_qo_heads * setup.spec.head_dim_vo);
   parts.state_lse = cut.take<float>(n.state_rows * setup.spec.num_qo_heads);
   parts.plan_rows = cut.take<kernels::decode_plan::sm80::Row>(n.plan_rows);
+  parts.rows = cut.take<std::byte>(n.max_rows * n.row_bytes);
   parts.rules = cut.take<attention::TokenRule>(n.state_tokens);
   parts.state_first = cut.take<std::int32_t>(n.state_tokens > 0 ? n.state_tokens + 1 : 0);
   parts.states = cut.take<std::int32_t>(n.state_rows);
@@ -198,6 +202,7 @@ Parts lay_out(const Setup& setup, const Sizes& n, plan::WorkspaceCutter& cut) {
   parts.level_items = cut.take<sm90::WorkItem>(n.max_level_tiles);
   parts.prefill_work = cut.take<attention::PrefillWork>(1);
   parts.tile_work = reinterpret_cast<sm90::WorkList*>(parts.prefill_work);
+  parts.num_rows = cut.take<std::uint32_t>(1);
   auto* items = cut.take<std::byte>(
       std::max(n.max_items * static_cast<std::int64_t>(sizeof(attention::PrefillItem)),
                n.max_tiles * static_cast<std::int64_t>(sizeof(sm90::WorkItem))));
@@ -338,13 +343,21 @@ Status make_lists(const Setup& setup, const BatchView& batch, bool fresh, PagedP
   plan.prefill.work = {};
   plan.schedule.tiles.clear();
   sm90::WorkList tile_list;
+  std::uint32_t num_rows = 0;
   if (fresh && n.max_items > 0)
     plan.prefill_choice = setup.prefill_kernels.choose(batch, plan.cascades);
-  if (plan.prefill_choice.tiled)
-    tile_list =
-        setup.prefill_kernels.tiler()->schedule(plan.prefill_choice.tiles, batch, plan.schedule);
-  else if (n.max_items > 0)
+  if (plan.prefill_choice.tiled) {
+    const hopper::Tiler& tiler = *setup.prefill_kernels.tiler();
+    const std::int64_t rows = plan.prefill_choice.tiles.copies_first ? tiler.rows_of(batch) : 0;
+    if (rows > n.max_rows)
+      return invalid_argument(base::join("the plan has room for ", n.max_rows,
+                                         " rows of keys and values, the batch has ", rows,
+                                         ": make a new plan"));
+    num_rows = static_cast<std::uint32_t>(rows);
+    tile_list = tiler.schedule(plan.prefill_choice.tiles, batch, plan.schedule);
+  } else if (n.max_items > 0) {
     plan::list_prefill_work(batch, setup.rule, prefill_shape(setup, n), cascade, plan.prefill);
+  }
   if (plan.cascades) list_cascade(setup, batch, cascade, plan);
   if (static_cast<std::int64_t>(plan.prefill.items.size()) > n.max_items ||
       static_cast<std::int64_t>(plan.schedule.tiles.size()) > n.max_tiles ||
@@ -380,6 +393,7 @@ Status make_lists(const Setup& setup, const BatchView& batch, bool fresh, PagedP
   }
   if (plan.prefill_choice.tiled) {
     put(plan.parts.tile_work, std::span(&tile_list, 1), 1);
+    put(plan.parts.num_rows, std::span(&num_rows, 1), 1);
     put(plan.parts.tiles, plan.schedule.tiles, plan.schedule.tiles.size());
   } else {
     put(plan.parts.prefill_work, std::span(&plan.prefill.work, 1), 1);

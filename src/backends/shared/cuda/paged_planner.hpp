@@ -72,6 +72,7 @@ struct Parts {
   float* state_o = nullptr;    ///< [state_rows, num_qo_heads, head_dim_vo]
   float* state_lse = nullptr;  ///< [state_rows, num_qo_heads]
   kernels::decode_plan::sm80::Row* plan_rows = nullptr;  ///< of plans made on the device
+  std::byte* rows = nullptr;  ///< of keys and values that are copied before tiles read them
   // Written by the host: the first five where there are levels, the next two where there are
   // requests of several query tokens, the rest always.
   attention::TokenRule* rules = nullptr;
@@ -83,6 +84,7 @@ struct Parts {
   attention::PrefillItem* items = nullptr;
   // In the place of these two where the plan's choice is tiled.
   kernels::ragged_prefill::sm90::WorkList* tile_work = nullptr;
+  std::uint32_t* num_rows = nullptr;
   kernels::ragged_prefill::sm90::WorkItem* tiles = nullptr;
   attention::DecodeWork* decode_work = nullptr;
   attention::DecodeChunk* chunks = nullptr;
@@ -100,6 +102,8 @@ struct Sizes {
   std::int32_t prefill_parts = 0;
   std::int64_t max_items = 0;
   std::int64_t max_tiles = 0;
+  std::int64_t max_rows = 0;  ///< copied; row_bytes each
+  std::int64_t row_bytes = 0;
   std::int64_t mask_bytes = 0;
   std::int64_t kv_entries = 0;
   std::int64_t state_tokens = 0;  ///< query tokens that may have levels; 0: no levels

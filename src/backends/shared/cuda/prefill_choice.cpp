@@ -68,7 +68,11 @@ PrefillChoice PrefillKernels::choose(const BatchView& batch, bool writes_states)
   const hopper::Choice tiles = tiler_->choose(batch);
   if (plain_cycles(batch) < tiles.cycles)
     return {.reason = "so few rows see so many keys that cutting the keys is faster"};
-  return {.tiled = true, .tiles = tiles, .reason = "the expected time of Hopper's tiles is less"};
+  return {.tiled = true,
+          .tiles = tiles,
+          .reason = tiles.copies_first
+                        ? "the expected time of Hopper's tiles over rows copied first is less"
+                        : "the expected time of Hopper's tiles is less"};
 }
 
 }  // namespace attune::backends::shared::paged
