@@ -98,20 +98,6 @@ void build(ConfigDraft& d, const LinearFamilyRecord& record) {
   for (LayerConfig& layer : d.config.layers) layer.feed_forward = FeedForwardKind::none;
 }
 
-cache::StateShape state_of(const LinearConfig& l) {
-  cache::StateShape shape;
-  if (l.variant != Variant::short_conv) {
-    shape.heads = l.num_v_heads;
-    shape.dim_v = l.head_dim_v;
-    shape.dim_k = l.head_dim_k;
-  }
-  if (l.conv_kernel > 1) {
-    shape.conv_channels = l.conv_dim;
-    shape.conv_history = l.conv_kernel - 1;
-  }
-  return shape;
-}
-
 }  // namespace
 
 Status add_described(const LinearFamilyRecord& record, LinearFamilies& families) {
@@ -124,7 +110,7 @@ Status add_described(const LinearFamilyRecord& record, LinearFamilies& families)
        .matches =
            [record](const ConfigReader& reader) { return record.matches(ReaderConfig(reader)); },
        .build = [record](ConfigDraft& draft) { build(draft, record); },
-       .state = state_of,
+       .state = state_of_variant,
        .mixer = [](Loader& loader, int layer) -> std::unique_ptr<LayerPart> {
          return std::make_unique<DescribedMixer>(loader, layer);
        }});

@@ -44,22 +44,25 @@ void name_family_backends(const ModelConfig& config, SelectionOptions& options) 
   }
 }
 
+cache::StateShape state_of_variant(const LinearConfig& layer) {
+  cache::StateShape shape;
+  if (layer.variant != Variant::short_conv) {
+    shape.heads = layer.num_v_heads;
+    shape.dim_v = layer.head_dim_v;
+    shape.dim_k = layer.head_dim_k;
+  }
+  if (layer.conv_kernel > 1) {
+    shape.conv_channels = layer.conv_dim;
+    shape.conv_history = layer.conv_kernel - 1;
+  }
+  return shape;
+}
+
 cache::StateShape state_shape(const ModelConfig& config, int layer, DType conv_dtype) {
   const LinearConfig& linear = *config.linear_of(layer);
-  cache::StateShape shape;
-  if (!linear.family.empty()) {
-    shape = config.families->find(linear.family)->state(linear);
-  } else {
-    if (linear.variant != Variant::short_conv) {
-      shape.heads = linear.num_v_heads;
-      shape.dim_v = linear.head_dim_v;
-      shape.dim_k = linear.head_dim_k;
-    }
-    if (linear.conv_kernel > 1) {
-      shape.conv_channels = linear.conv_dim;
-      shape.conv_history = linear.conv_kernel - 1;
-    }
-  }
+  cache::StateShape shape = linear.family.empty()
+                                ? state_of_variant(linear)
+                                : config.families->find(linear.family)->state(linear);
   shape.conv_dtype = conv_dtype;
   return shape;
 }

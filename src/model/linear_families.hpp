@@ -59,6 +59,9 @@ class LinearFamilies {
 /// Layers of families from outside go to their own backend, behind what the user says of them.
 void name_family_backends(const ModelConfig& config, SelectionOptions& options);
 
+/// What one request keeps of a layer of a variant in tree.
+[[nodiscard]] cache::StateShape state_of_variant(const LinearConfig& layer);
+
 /// The state of `layer`, which has a linear mixer, by its family or by its variant.
 /// `conv_dtype`: of a convolution's history.
 [[nodiscard]] cache::StateShape state_shape(const ModelConfig& config, int layer, DType conv_dtype);
