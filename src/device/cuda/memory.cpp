@@ -23,9 +23,8 @@ Result<Memory> Memory::allocate(MemoryKind kind, std::size_t bytes) {
                                 ? cudaMalloc(&memory.data_, bytes)
                                 : cudaHostAlloc(&memory.data_, bytes, cudaHostAllocDefault);
   if (error != cudaSuccess) {
-    (void)cudaGetLastError();
     const char* what = kind == MemoryKind::device ? "device memory" : "page-locked memory";
-    return base::cuda::status_of(error, std::to_string(bytes) + " bytes of " + what);
+    return base::cuda::call_status(error, std::to_string(bytes) + " bytes of " + what);
   }
   memory.bytes_ = bytes;
   return memory;
@@ -46,10 +45,8 @@ Result<CardFacts> card_facts(int ordinal) {
   };
   for (const auto& row : wanted) {
     const cudaError_t error = cudaDeviceGetAttribute(row.value, row.attribute, ordinal);
-    if (error != cudaSuccess) {
-      (void)cudaGetLastError();
-      return base::cuda::status_of(error, "attributes of CUDA device " + std::to_string(ordinal));
-    }
+    if (error != cudaSuccess)
+      return base::cuda::call_status(error, "attributes of CUDA device " + std::to_string(ordinal));
   }
   facts.sm = 10 * major + minor;
   return facts;

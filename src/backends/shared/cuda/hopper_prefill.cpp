@@ -21,7 +21,7 @@ namespace attune::backends::shared {
 namespace {
 
 namespace sm90 = kernels::ragged_prefill::sm90;
-using base::cuda::status_of;
+using base::cuda::call_status;
 
 /// Offsets of a workspace, counted and handed out by the same lines.
 struct Parts {
@@ -195,10 +195,8 @@ Result<std::unique_ptr<Backend>> make_hopper_prefill(const BackendContext& conte
   if (card->sm != 90)
     return unsupported(base::join(descriptor.name, " wants compute capability 9.0, have ",
                                   card->sm / 10, ".", card->sm % 10));
-  if (cudaError_t error = cudaSetDevice(context.device.index); error != cudaSuccess) {
-    (void)cudaGetLastError();
-    return status_of(error, "cudaSetDevice");
-  }
+  if (Status s = call_status(cudaSetDevice(context.device.index), "cudaSetDevice"); !s.ok())
+    return s;
   auto tiler = hopper::Tiler::make(context, strategy, true);
   if (!tiler.ok()) return tiler.status();
   if (!tiler->serves(KvSource::ragged) || !tiler->serves(KvSource::paged))

@@ -18,7 +18,7 @@ namespace {
 namespace decode = kernels::paged_decode::sm80;
 namespace prefill = kernels::ragged_prefill::sm80;
 namespace levels = kernels::ragged_prefill::sm90;
-using base::cuda::status_of;
+using base::cuda::call_status;
 
 /// What any of its built CUDA rows declares.
 FeatureSet declared_by(const BackendDescriptor& descriptor) {
@@ -101,10 +101,8 @@ Result<Setup> make_setup(const BackendContext& context, const BackendDescriptor&
   const AttentionSpec& spec = context.spec;
   const auto card = device::cuda::card_facts(context.device.index);
   if (!card.ok()) return card.status();
-  if (cudaError_t error = cudaSetDevice(context.device.index); error != cudaSuccess) {
-    (void)cudaGetLastError();
-    return status_of(error, "cudaSetDevice");
-  }
+  if (Status s = call_status(cudaSetDevice(context.device.index), "cudaSetDevice"); !s.ok())
+    return s;
   if (card->sm < 80)
     return unsupported(base::join(descriptor.name, " wants compute capability 8.0 or newer, have ",
                                   card->sm / 10, ".", card->sm % 10));
