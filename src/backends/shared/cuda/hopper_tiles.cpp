@@ -165,11 +165,14 @@ bool Tiler::can_pack(int shift) const {
 /// causal edge or the request's end. A batch must not change a token's result where it was promised
 /// so: then always the first kernel, no packing, nothing copied.
 Choice Tiler::choose(const BatchView& batch) const {
+  std::int64_t longest_query = 0;
+  for (std::int64_t i = 0; i < batch.batch_size(); ++i)
+    longest_query = std::max(longest_query, batch.qo_len(i));
   Choice best;
   for (const Ready& ready : ready_) {
     if (!takes(ready, batch.source)) continue;
     if (batch_invariant_) return {.kernel = ready.kernel, .blocks = ready.blocks};
-    consider(ready, batch, 0, best);
+    consider(ready, batch, longest_query, 0, best);
   }
   const bool as_stored = spec_.kv_dtype == spec_.q_dtype && batch.source == KvSource::ragged;
   const std::int64_t rows = rows_of(batch);
@@ -178,16 +181,13 @@ Choice Tiler::choose(const BatchView& batch) const {
     return best;
   const std::int64_t copy = copy_cycles(rows);
   if (copy >= best.cycles) return best;
-  for (const Ready& ready : over_rows_) consider(ready, batch, copy, best);
+  for (const Ready& ready : over_rows_) consider(ready, batch, longest_query, copy, best);
   return best;
 }
 
 /// `copy`: cycles of copying first; 0: the kernel takes keys as they are stored.
-void Tiler::consider(const Ready& ready, const BatchView& batch, std::int64_t copy,
-                     Choice& best) const {
-  std::int64_t longest_query = 0;
-  for (std::int64_t i = 0; i < batch.batch_size(); ++i)
-    longest_query = std::max(longest_query, batch.qo_len(i));
+void Tiler::consider(const Ready& ready, const BatchView& batch, std::int64_t longest_query,
+                     std::int64_t copy, Choice& best) const {
   plan::PrefillCount one_head;
   for (int shift = 0; can_pack(shift); ++shift) {
     const plan::PrefillRules now = rules(ready.kernel, shift);

@@ -87,7 +87,8 @@ class Tiler {
   [[nodiscard]] std::int64_t cycles(const Ready& ready, int pack_shift, KvSource source,
                                     const plan::PrefillCount& one_head) const;
   [[nodiscard]] std::int64_t copy_cycles(std::int64_t rows) const;
-  void consider(const Ready& ready, const BatchView& batch, std::int64_t copy, Choice& best) const;
+  void consider(const Ready& ready, const BatchView& batch, std::int64_t longest_query,
+                std::int64_t copy, Choice& best) const;
   [[nodiscard]] Status copy_rows(const Choice& choice, const attention::BatchFacts& facts,
                                  const Lists& lists, const LayerCall& call, Stream stream) const;
 
