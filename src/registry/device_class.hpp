@@ -31,7 +31,7 @@ enum class DeviceClass : std::uint8_t {
     case DeviceClass::sm90: return "cuda:sm90";
     case DeviceClass::sm100: return "cuda:sm100 to sm103";
     case DeviceClass::sm110: return "cuda:sm110";
-    case DeviceClass::sm120: return "cuda:sm120";
+    case DeviceClass::sm120: return "cuda:sm120 and later";
     case DeviceClass::hip: return "hip";
     case DeviceClass::xpu: return "xpu";
     case DeviceClass::npu: return "npu";

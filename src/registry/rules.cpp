@@ -215,7 +215,9 @@ constexpr Rule kRules[] = {
      }},
     {"built", kOfAny,
      [](const RuleInput& in) {
-       return in.options.assume_built || (in.row.status != BackendStatus::not_built && in.can_make);
+       // What can be made was asked for this kind of device.
+       const bool can_make = in.can_make || in.row.device != in.device.kind;
+       return in.options.assume_built || (in.row.status != BackendStatus::not_built && can_make);
      },
      [](const RuleInput& in) {
        return in.row.status == BackendStatus::not_built
@@ -234,15 +236,18 @@ int nearness(const RuleInput& in) {
   if (in.row.device == in.device.kind) score += 8;
   if (in.row.variants.contains(in.spec.variant)) score += 4;
   if (in.row.phases.contains(in.phase)) score += 2;
-  if (device_fits(in)) score += 1;
+  const bool elsewhere = in.row.device != in.device.kind;
+  if (elsewhere ? in.row.status != BackendStatus::not_built : device_fits(in)) score += 1;
   return score;
 }
 
 std::vector<Refusal> refusals_of(const RuleInput& in) {
   std::vector<Refusal> refusals;
   const std::string backend(in.backend.name);
-  // The numbers and features of a row for another variant say nothing about this one.
-  const bool comparable = in.row.variants.contains(in.spec.variant);
+  // The numbers and features of a row for another variant or kind of device say nothing about this
+  // one.
+  const bool comparable =
+      in.row.variants.contains(in.spec.variant) && in.row.device == in.device.kind;
   for (const Rule& rule : kRules)
     if ((comparable || !rule.of_variant) && !rule.holds(in))
       refusals.push_back({backend, std::string(rule.name), rule.wanted(in), rule.have(in)});

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <set>
 
+#include "registry/device_class.hpp"
+
 namespace attune::registry {
 namespace {
 
@@ -137,6 +139,25 @@ TEST(Rules, WhatAnotherDeviceHasIsNotWanted) {
                                     [](const Refusal& r) { return r.rule == "variant"; });
   ASSERT_NE(variant, refusals.end());
   EXPECT_EQ(variant->wanted, "gqa");
+}
+
+TEST(Rules, OnAnotherKindOfDeviceTheDeviceIsTheReason) {
+  // Its library may well lie beside the program, and its dtypes are those of its own kind.
+  Case c;
+  c.device = {.kind = DeviceKind::cpu, .name = "cpu", .arch = {}};
+  c.spec.q_dtype = c.spec.kv_dtype = DType::f32;
+  c.options.page_size = 16;
+  const Request request{c.spec, c.phase, c.device, c.options, c.model};
+  const auto refusals = judge(kPlain, request, false).refusals;
+  ASSERT_EQ(refusals.size(), 1u);
+  EXPECT_EQ(refusals[0].rule, "device");
+}
+
+TEST(Rules, AnUnknownGpuIsNotToldAsAKnownOne) {
+  Case c;
+  c.device.sm = 130;
+  EXPECT_EQ(refusing(c), std::set<std::string>{"device"});
+  EXPECT_EQ(name(device_class(c.device)), "cuda:sm120 and later");
 }
 
 TEST(Rules, AGpuThatNvmlCannotDescribeIsLeftToMake) {
