@@ -50,7 +50,9 @@ CacheBytes dsv4_bytes(const AttentionConfig& a, const GroupSelection& g) {
 
 std::int64_t CacheBytes::of_request(std::int64_t tokens) const {
   const std::int64_t kept = bounded_tokens > 0 ? std::min(tokens, bounded_tokens) : tokens;
-  return per_request + static_cast<std::int64_t>(std::ceil(per_token * static_cast<double>(kept)));
+  constexpr double kMost = 0x1p62;  // a config may ask for more than any number of bytes
+  return static_cast<std::int64_t>(std::min(
+      kMost, static_cast<double>(per_request) + std::ceil(per_token * static_cast<double>(kept))));
 }
 
 CacheBytes cache_bytes(const ModelConfig& config, const GroupSelection& g) {

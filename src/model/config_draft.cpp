@@ -112,9 +112,10 @@ void ConfigDraft::read_without_attention() {
   config.intermediate_size =
       text.size(text.first_of({"intermediate_size", "ffn_hidden_size", "d_ff", "decoder_ffn_dim"}),
                 config.intermediate_size);
-  config.context_length = text.integer(text.first_of({"max_position_embeddings", "model_max_length",
-                                                      "max_target_positions", "n_positions"}),
-                                       config.context_length);
+  config.context_length =
+      text.positions(text.first_of({"max_position_embeddings", "model_max_length",
+                                    "max_target_positions", "n_positions"}),
+                     config.context_length);
   config.tie_embeddings =
       text.flag(text.first_of({"tie_word_embeddings", "tie_embedding"}), config.tie_embeddings);
   config.bos_token = token(text, "bos_token_id");

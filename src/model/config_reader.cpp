@@ -156,6 +156,15 @@ int ConfigReader::size(std::string_view key) const {
   return static_cast<int>(n);
 }
 
+std::int64_t ConfigReader::positions(std::string_view key, std::int64_t fallback) const {
+  const json* v = find(key);
+  if (v == nullptr) return fallback;
+  const std::optional<std::int64_t> n = as_integer(*v);
+  if (n && *n >= 1 && *n <= std::numeric_limits<std::int32_t>::max()) return *n;
+  wrong_type(key, *v, "1 to 2147483647 positions");
+  return fallback;
+}
+
 std::vector<std::int64_t> ConfigReader::integers(std::string_view key) const {
   const json* v = find(key);
   std::vector<std::int64_t> list;

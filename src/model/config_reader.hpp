@@ -39,6 +39,9 @@ class ConfigReader {
   /// A required count or width, at least 1.
   [[nodiscard]] int size(std::string_view key) const;
 
+  /// Positions, which are 32-bit numbers: 1 … 2^31 - 1; `fallback` where absent.
+  [[nodiscard]] std::int64_t positions(std::string_view key, std::int64_t fallback) const;
+
   /// A list, or one value standing for a list of one; empty where absent.
   [[nodiscard]] std::vector<std::int64_t> integers(std::string_view key) const;
   [[nodiscard]] std::vector<double> numbers(std::string_view key) const;

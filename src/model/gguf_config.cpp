@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -246,7 +247,7 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file, const std::string& pa
   config.architecture = family.architecture;
   config.model_type = family.model_type;
   config.hidden_size = static_cast<int>(in.size("embedding_length"));
-  config.context_length = in.size("context_length", std::int64_t{1} << 40);
+  config.context_length = in.size("context_length", std::numeric_limits<std::int32_t>::max());
   config.intermediate_size = static_cast<int>(in.layer_size("feed_forward_length", 0));
   config.norm_eps = in.number("attention.layer_norm_rms_epsilon", 1e-5);
   config.tie_embeddings = tensor(file, "output.weight") == nullptr;

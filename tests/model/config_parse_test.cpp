@@ -72,6 +72,10 @@ TEST(ConfigParse, EachComplaintNamesTheKey) {
           R"( "num_attention_heads": 4, "layer_types": ["linear_attention"]})")
           .find("is linear"),
       std::string::npos);
+  for (const char* positions : {"0", "-1", "2147483648", "9223372036854775807"})
+    EXPECT_NE(complaint(llama_with(R"(, "max_position_embeddings": )" + std::string(positions)))
+                  .find(std::string(positions) + ", wanted 1 to 2147483647 positions"),
+              std::string::npos);
 }
 
 TEST(ConfigParse, AMissingFileSaysSo) {
