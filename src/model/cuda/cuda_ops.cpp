@@ -337,8 +337,11 @@ class CudaOps final : public Ops {
   }
   void choose(const TensorView& logits, const Choice* choices, const TensorView& ids) override {
     require(logits.dtype == DType::f32 && logits.rank == 2, "rows of fp32 logits");
-    launch("choose",
-           [&] { ops::choose(rows_of(logits), choices, ids.as<std::int32_t>(), stream_); });
+    if (!grow(choice_workspace_, ops::choose_bytes(logits.shape[0]))) return;
+    launch("choose", [&] {
+      ops::choose(rows_of(logits), choices, choice_workspace_.data(), ids.as<std::int32_t>(),
+                  stream_);
+    });
   }
 
  private:
@@ -395,6 +398,7 @@ class CudaOps final : public Ops {
   std::unique_ptr<Products> products_;
   cudaStream_t stream_;
   Memory expert_workspace_;
+  Memory choice_workspace_;
   Memory product_input_;
   std::int64_t growths_ = 0;
   Status failure_;
