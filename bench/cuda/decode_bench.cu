@@ -668,7 +668,7 @@ struct DevicePlan {
               .max_kv_len = *std::max_element(d.p.lens.begin(), d.p.lens.end()),
               .mask = l.rules.mask,
               .rule = l.rule,
-              .tile = kernel.tile,
+              .tile = FastDivisor(static_cast<std::uint32_t>(kernel.tile)),
               .work = reinterpret_cast<attention::DecodeWork*>(image.get()),
               .rows = scratch.get()};
     params.chunks = reinterpret_cast<attention::DecodeChunk*>(params.work + 1);

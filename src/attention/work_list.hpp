@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "attention/mask.hpp"
+#include "base/fast_divisor.hpp"
 
 namespace attune::attention {
 
@@ -41,9 +42,11 @@ struct DecodeRequest {
 
 /// Tiles of a row, counted from the one that holds kv_begin: tiles start at multiples of their
 /// length. An empty row still has one.
-[[nodiscard]] constexpr std::int32_t tiles_of(const DecodeRequest& r, std::int32_t tile) {
-  // Most rows begin at their first key: no division for them.
-  const std::int32_t n = (r.kv_end + tile - 1) / tile - (r.kv_begin == 0 ? 0 : r.kv_begin / tile);
+[[nodiscard]] constexpr std::int32_t tiles_of(const DecodeRequest& r,
+                                              const base::FastDivisor& tile) {
+  const auto begin = divide(static_cast<std::uint32_t>(r.kv_begin), tile);
+  const auto end = divide(static_cast<std::uint32_t>(r.kv_end) + tile.divisor - 1, tile);
+  const auto n = static_cast<std::int32_t>(end - begin);
   return n < 1 ? 1 : n;
 }
 
@@ -227,9 +230,13 @@ template <class Request, class State, class Emit>
 constexpr DecodeWork cut_requests(const CutRule& rule, std::int32_t tile, std::int32_t num_requests,
                                   Request request, State state, Emit emit) {
   std::int64_t total = 0;
+  std::int32_t longest = 0;
+  const base::FastDivisor by_tile(static_cast<std::uint32_t>(tile));
   for (std::int32_t r = 0; r < num_requests; ++r) {
-    state(r).tiles = tiles_of(request(r), tile);
-    total += state(r).tiles;
+    const std::int32_t tiles = tiles_of(request(r), by_tile);
+    state(r).tiles = tiles;
+    total += tiles;
+    longest = tiles > longest ? tiles : longest;
   }
   CutLevels levels;
   if (cuts_evenly(rule, total, num_requests)) {
@@ -249,8 +256,14 @@ constexpr DecodeWork cut_requests(const CutRule& rule, std::int32_t tile, std::i
     levels = factored(rule, total);
   }
 
-  // Mostly no request is long and the places suffice: then the list is written as it is counted.
+  // Many requests are mostly short even for the last level, which cuts finest: all stay whole.
   DecodeWork work;
+  if (!levels.even && detail::rounded(longest, levels.size >> (levels.count - 1)) == 1) {
+    for (std::int32_t r = 0; r < num_requests; ++r)
+      emit(r, DecodeChunk{.request = request(r), .tile_end = state(r).tiles});
+    return {.num_chunks = num_requests, .num_items = num_requests * rule.units};
+  }
+  // Mostly no request is long and the places suffice: then the list is written as it is counted.
   if (levels.count > 0) {
     std::int64_t left = levels.total;
     std::int64_t places = 0;

@@ -44,6 +44,25 @@ int num_sms() {
   return given == nullptr ? 132 : std::max(1, std::atoi(given));
 }
 
+/// Of these, what the process may use: all, or ATTUNE_EMULATED_USABLE_SMS, as in a green context.
+int usable_sms() {
+  const char* given = std::getenv("ATTUNE_EMULATED_USABLE_SMS");
+  return given == nullptr ? num_sms() : std::clamp(std::atoi(given), 1, num_sms());
+}
+
+CUresult current_context(CUcontext* context) {
+  static char any;
+  *context = reinterpret_cast<CUcontext>(&any);
+  return CUDA_SUCCESS;
+}
+
+CUresult resource_of_context(CUcontext, CUdevResource* resource, CUdevResourceType type) {
+  if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+  resource->type = type;
+  resource->sm.smCount = static_cast<unsigned>(usable_sms());
+  return CUDA_SUCCESS;
+}
+
 struct Runtime {
   std::unordered_map<const void*, Bind> kernels;
   std::map<const unsigned char*, std::size_t> device_memory;
@@ -144,7 +163,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
                    config->attrs[i].val.cooperative != 0;
   const auto blocks = std::int64_t{config->gridDim.x} * config->gridDim.y * config->gridDim.z;
   const auto fit = static_cast<std::int64_t>(kSharedPerSm / (config->dynamicSmemBytes + 1024));
-  if (cooperative && blocks > fit * num_sms()) return remember(cudaErrorCooperativeLaunchTooLarge);
+  if (cooperative && blocks > fit * usable_sms())
+    return remember(cudaErrorCooperativeLaunchTooLarge);
   launch(config->stream, config->gridDim, config->blockDim, config->dynamicSmemBytes,
          known->second(arguments), cooperative);
   return runtime().last;
@@ -336,9 +356,16 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned,
                                              unsigned long long,
                                              cudaDriverEntryPointQueryResult* found) {
-  const bool known = std::strcmp(symbol, "cuTensorMapEncodeTiled") == 0;
-  *function = known ? reinterpret_cast<void*>(&encode_tensor_map) : nullptr;
-  *found = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  const struct {
+    const char* name;
+    void* function;
+  } known[] = {{"cuTensorMapEncodeTiled", reinterpret_cast<void*>(&encode_tensor_map)},
+               {"cuCtxGetCurrent", reinterpret_cast<void*>(&current_context)},
+               {"cuCtxGetDevResource", reinterpret_cast<void*>(&resource_of_context)}};
+  *function = nullptr;
+  for (const auto& row : known)
+    if (std::strcmp(symbol, row.name) == 0) *function = row.function;
+  *found = *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }
 

@@ -64,7 +64,7 @@ void expect_exact_cover(const std::vector<int>& kv_lens, const attention::CutRul
   }
   int places = 0;
   for (std::size_t r = 0; r < seen.size(); ++r) {
-    EXPECT_EQ(seen[r].at, attention::tiles_of(list.requests[r], 16));
+    EXPECT_EQ(seen[r].at, attention::tiles_of(list.requests[r], base::FastDivisor(16)));
     EXPECT_EQ(seen[r].part, seen[r].parts);
     if (seen[r].parts == 1) continue;
     EXPECT_EQ(seen[r].first_place, places);
@@ -126,7 +126,7 @@ TEST(DecodeWork, WindowsNarrowTheWalk) {
                    rule_of(1, 1, 1, 0, 1, 0), 16, {}, list);
   EXPECT_EQ(list.requests[0].kv_begin, 872);
   EXPECT_EQ(list.requests[0].kv_end, 1000);
-  EXPECT_EQ(attention::tiles_of(list.requests[0], 16), 9);  // tiles 54 … 62
+  EXPECT_EQ(attention::tiles_of(list.requests[0], base::FastDivisor(16)), 9);  // tiles 54 … 62
 }
 
 TEST(DecodeWork, UnitsCoverTheHeads) {

@@ -15,6 +15,7 @@
 #include "base/cuda/status.hpp"
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
+#include "device/cuda/usable_sms.hpp"
 #include "kernels/merge_states/sm80/launch.hpp"
 
 namespace attune::backends::shared {
@@ -369,7 +370,9 @@ Status PagedBackend::run(const Plan& plan, const LayerCall& call, Stream stream)
     p.listed_before = !mine.tables.given();
     p.partial_o = mine.parts.decode_o;
     p.partial_state = mine.parts.decode_state;
-    if (mine.sizes.mails && !mine.beside) {
+    // Blocks that wait for one another must all run: not in a context of fewer SMs.
+    if (mine.sizes.mails && !mine.beside &&
+        device::cuda::usable_sms(stream, setup_.num_sms) == setup_.num_sms) {
       p.mail_o = mine.parts.decode_mail_o;
       p.mail_state = mine.parts.decode_mail_state;
     }

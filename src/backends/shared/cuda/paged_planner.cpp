@@ -137,7 +137,7 @@ Sizes sizes_of(const Setup& setup, const BatchBounds& bounds) {
     n.decode_parts = std::max(2, kPartsPerCta * setup.decode_grid / heads_of(setup));
     n.max_chunks = static_cast<std::int32_t>(bounds.max_batch) + n.decode_parts +
                    ceil_div(2 * setup.decode_grid, n.shape.units) + 1;
-    n.mails = bounds.max_batch < setup.decode_grid / n.shape.units;
+    n.mails = n.shape.heads_per_cta == 1 && bounds.max_batch < setup.decode_grid / n.shape.units;
     n.plan_rows = kernels::decode_plan::sm80::rows_wanted(bounds.max_batch);
   }
   if (!bounds.decode_only || !decodes_possible(setup)) {
@@ -172,6 +172,13 @@ namespace {
 
 Parts lay_out(const Setup& setup, const Sizes& n, plan::WorkspaceCutter& cut) {
   Parts parts;
+  // First, and as large whatever the batch: plans that take turns in one workspace keep them in one
+  // place. Who hands over has one head a CTA (sizes_of).
+  parts.num_mail = decodes_possible(setup) ? std::int64_t{setup.decode_grid} * decode_rows(setup) *
+                                                 setup.decode->head_dim_vo / 4
+                                           : 0;
+  parts.decode_mail_o = cut.take<float4>(parts.num_mail);
+  parts.decode_mail_state = cut.take<float2>(parts.num_mail);
   const std::int64_t decode_places = static_cast<std::int64_t>(n.decode_parts) * n.shape.units;
   const std::int64_t decode_part_rows = decode_places * n.shape.heads_per_cta * decode_rows(setup);
   const std::int64_t prefill_places =
@@ -182,13 +189,6 @@ Parts lay_out(const Setup& setup, const Sizes& n, plan::WorkspaceCutter& cut) {
   if (parts.counters != nullptr) parts.prefill_arrivals = parts.counters + 1 + decode_places;
   parts.decode_o = cut.take<float>(decode_part_rows * setup.decode->head_dim_vo);
   parts.decode_state = cut.take<float2>(decode_part_rows);
-  // Whatever the batch: its size is the backend's to know.
-  parts.num_mail = decodes_possible(setup)
-                       ? std::int64_t{setup.decode_grid} * n.shape.heads_per_cta *
-                             decode_rows(setup) * setup.decode->head_dim_vo / 4
-                       : 0;
-  parts.decode_mail_o = cut.take<float4>(parts.num_mail);
-  parts.decode_mail_state = cut.take<float2>(parts.num_mail);
   parts.prefill_o = cut.take<float>(prefill_part_rows * setup.prefill->head_dim_vo);
   parts.prefill_state = cut.take<float2>(prefill_part_rows);
   parts.state_o = cut.take<float>(n.state_rows * setup.spec.num_qo_heads * setup.spec.head_dim_vo);
@@ -418,7 +418,7 @@ Status list_on_device(const Setup& setup, std::int64_t num_requests, const Devic
        .max_kv_len = tables.max_kv_len,
        .mask = setup.rule,
        .rule = cut_rule(setup, plan.sizes, false),
-       .tile = setup.decode->tile,
+       .tile = base::FastDivisor(static_cast<std::uint32_t>(setup.decode->tile)),
        .work = plan.parts.decode_work,
        .chunks = plan.parts.chunks,
        .rows = plan.parts.plan_rows},

@@ -10,6 +10,7 @@
 
 #include "attention/mask.hpp"
 #include "attention/work_list.hpp"
+#include "base/fast_divisor.hpp"
 
 namespace attune::kernels::decode_plan::sm80 {
 
@@ -36,7 +37,7 @@ struct Params {
 
   attention::MaskRule mask;
   attention::CutRule rule;
-  std::int32_t tile = 16;
+  base::FastDivisor tile;  ///< tokens
   attention::DecodeWork* work = nullptr;
   attention::DecodeChunk* chunks = nullptr;  ///< [rule.max_chunks]
   Row* rows = nullptr;                       ///< [rows_wanted(num_requests)]
