@@ -4,7 +4,8 @@
 // Packing a key costs more than multiplying it by a handful of rows. So keys are the rows of A
 // where they lie in their pages, and queries, packed once, the columns of B: scores come out keys
 // by rows and are turned in registers. Only values are packed, two keys a cell. Tiles are as large
-// as the block of rows needs. Lines of the next panel are asked for between the products.
+// as the block of rows needs, and zeroed once multiplied (tile/product.hpp says why). Lines of the
+// next panel are asked for between the products.
 //
 // A row meets its keys in the same panels, subs and order as in tile_body.hpp: its bits do not
 // depend on which of both it went through.
@@ -263,13 +264,18 @@ class FewRows : TilePanel<Unit, T> {
       for (int step = 0; step < steps_; ++step) {
         tiles_.template load<2>(q + step * step_numbers, columns * tile::kCellBytes);
         tiles_.template load<3>(left.at + step * kLine, left.stride);
-        tiles_.template load<7>(right.at + step * kLine, right.stride);
         tiles_.template multiply_add<kCells, 0, 3, 2>();
+        tiles_.template zero<3>();
+        tiles_.template load<7>(right.at + step * kLine, right.stride);
         tiles_.template multiply_add<kCells, 1, 7, 2>();
+        tiles_.template zero<2>();
+        tiles_.template zero<7>();
         fetch.turn();
       }
       tiles_.template store<0>(turned_ + g * kSide * kSide, kLine);
       tiles_.template store<1>(turned_ + (g + 1) * kSide * kSide, kLine);
+      tiles_.template zero<0>();
+      tiles_.template zero<1>();
       if (!packed_[sub]) pack(keys, sub, g);
     }
     for (int key = 0; key < kSub; key += kLanes) {
@@ -321,13 +327,18 @@ class FewRows : TilePanel<Unit, T> {
             block_.v + block * kBlockKeys * o_stride + dim / kSide * tile::kTileNumbers;
         tiles_.template load<6>(strip.weights + block * kWeightStride, kLine);
         tiles_.template load<3>(values, kLine);
-        tiles_.template load<7>(values + tile::kTileNumbers, kLine);
         tiles_.template multiply_add<tile::Cells::bf16, 4, 6, 3>();
+        tiles_.template zero<3>();
+        tiles_.template load<7>(values + tile::kTileNumbers, kLine);
         tiles_.template multiply_add<tile::Cells::bf16, 5, 6, 7>();
+        tiles_.template zero<6>();
+        tiles_.template zero<7>();
         fetch.turn();
       }
       tiles_.template store<4>(o, o_stride * 4);
       tiles_.template store<5>(o + kSide, o_stride * 4);
+      tiles_.template zero<4>();
+      tiles_.template zero<5>();
     }
   }
 

@@ -69,20 +69,25 @@ class Multiplier {
     if (p.step == 0) begin_block(p);
     const std::uint16_t* const a = p.rows();
     const std::uint16_t* const b = p.columns();
-    // All loads before all products: one product after each load took 10 % longer.
-    tiles_.template load_once<6>(b, kLine);
+    // As few tiles as possible hold anything at a time, and what was multiplied is zeroed at once:
+    // a core whose other thread is at work has hardly more tiles than these eight names, and a load
+    // or a product that finds none waits for what is before it (docs/performance/cpu.md).
     tiles_.template load<4>(a, p.a_stride * 2);
+    tiles_.template load_once<6>(b, kLine);
     tiles_.template load_once<7>(b + p.b_right, kLine);
+    tiles_.template multiply_add<C, 0, 4, 6>();
+    tiles_.template multiply_add<C, 1, 4, 7>();
+    tiles_.template zero<4>();
     if (p.low_rows) {
       tiles_.template load<5>(a + p.a_low, p.a_stride * 2);
-      tiles_.template multiply_add<C, 0, 4, 6>();
-      tiles_.template multiply_add<C, 1, 4, 7>();
       tiles_.template multiply_add<C, 2, 5, 6>();
+      tiles_.template zero<6>();
       tiles_.template multiply_add<C, 3, 5, 7>();
+      tiles_.template zero<5>();
     } else {
-      tiles_.template multiply_add<C, 0, 4, 6>();
-      tiles_.template multiply_add<C, 1, 4, 7>();
+      tiles_.template zero<6>();
     }
+    tiles_.template zero<7>();
     if (++p.step < p.steps) return;
     sums_ = {p.sums(), p.c_stride, p.c_low, p.low_rows};
     p.step = 0;
