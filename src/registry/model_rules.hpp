@@ -5,6 +5,7 @@
 
 #include <string_view>
 
+#include <attune/descriptor.hpp>
 #include <attune/fixed_list.hpp>
 #include <attune/spec.hpp>
 
@@ -124,13 +125,15 @@ struct ModelConstraint {
   FixedList<std::string_view, 12> allowed{};  ///< empty = all but the denied
   FixedList<std::string_view, 4> denied{};
   std::string_view because;
+  FeatureSet withheld{};  ///< what the excluded names do not serve it with, whatever their rows say
 };
 
 inline constexpr ModelConstraint kModelConstraints[] = {
     {.architectures = {"GptOss"},
      .allowed = {"triton", "trtllm_mha", "fa3", "fa4", "aiter", "ascend", "intel_amx", "intel_xpu",
                  "cpu", "torch_native", "reference"},
-     .because = "sinks and windows together"},
+     .because = "sinks and windows together",
+     .withheld = Feature::sinks},
     {.architectures = {"Llama4"},
      .allowed = {"fa3", "fa4", "aiter", "triton", "trtllm_mha", "ascend", "intel_amx", "intel_xpu",
                  "cpu", "torch_native", "reference"},

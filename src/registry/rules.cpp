@@ -252,10 +252,16 @@ std::vector<Refusal> refusals_of(const RuleInput& in) {
     if ((comparable || !rule.of_variant) && !rule.holds(in))
       refusals.push_back({backend, std::string(rule.name), rule.wanted(in), rule.have(in)});
   if (!comparable) return refusals;
-  for (const FeatureRule& rule : feature_rules())
-    if (rule.asked(in.spec, in.options) && !in.row.features.has(rule.feature))
-      refusals.push_back({backend, std::string(name(rule.feature)), "a request without it",
-                          rule.have(in.spec, in.options)});
+  const ModelConstraint* constraint = broken_constraint(in);
+  for (const FeatureRule& rule : feature_rules()) {
+    if (!rule.asked(in.spec, in.options)) continue;
+    const bool withheld = constraint != nullptr && constraint->withheld.has(rule.feature);
+    if (in.row.features.has(rule.feature) && !withheld) continue;
+    refusals.push_back({backend, std::string(name(rule.feature)),
+                        withheld ? "a request without it, or a name that the model's rule lists"
+                                 : "a request without it",
+                        rule.have(in.spec, in.options)});
+  }
   return refusals;
 }
 

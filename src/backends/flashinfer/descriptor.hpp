@@ -7,7 +7,7 @@
 namespace attune::backends::flashinfer {
 
 inline constexpr FeatureSet kFeatures =
-    Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::alibi |
+    Feature::lse | Feature::sliding_window | Feature::soft_cap | Feature::sinks | Feature::alibi |
     Feature::custom_mask | Feature::cross_attention | Feature::encoder_only | Feature::kv_scales |
     Feature::per_head_scales | Feature::ragged_kv | Feature::mixed_batch | Feature::target_verify |
     Feature::draft_extend | Feature::tree_verify | Feature::unequal_head_dims |
