@@ -1,5 +1,6 @@
 #include "model/device_ops.hpp"
 
+#include "device/runnable.hpp"
 #include "model/cuda_ops_entry.hpp"
 #include "registry/loader.hpp"
 
@@ -18,9 +19,10 @@ Result<std::unique_ptr<Ops>> cuda_ops(const DeviceInfo& device, CpuWeights weigh
 }  // namespace
 
 Status check_device_ops(const DeviceInfo& device, const CpuOpsOptions& options) {
-  if (device.kind == DeviceKind::cpu) return {};
-  if (device.kind != DeviceKind::cuda)
+  if (device.kind != DeviceKind::cpu && device.kind != DeviceKind::cuda)
     return unsupported("models run on cpu and cuda, not on " + std::string(name(device.kind)));
+  if (Status s = device::check_runnable(device); !s.ok()) return s;
+  if (device.kind == DeviceKind::cpu) return {};
   if (options.batch_invariant)
     return unsupported(
         "batch-invariant: a GPU's products of weights sum in an order that depends on the number "

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "base/join.hpp"
+#include "device/runnable.hpp"
 #include "registry/catalog.hpp"
 #include "registry/loader.hpp"
 #include "registry/selection.hpp"
@@ -111,6 +112,7 @@ Result<std::unique_ptr<Backend>> Registry::make(std::string_view name,
   std::vector<std::string> warnings;
   const Result<const CatalogEntry*> found = registry::find_entry(state_->catalog, name, warnings);
   if (!found.ok()) return found.status();
+  if (Status s = device::check_runnable(context.device); !s.ok()) return s;
   const CatalogEntry& entry = **found;
   const DeviceKind device = context.device.kind;
   if (is_linked_in(entry, device)) return entry.make(context);

@@ -1,4 +1,5 @@
 #include "runtime/embedder.hpp"
+#include "device/runnable.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -37,6 +38,7 @@ Result<std::unique_ptr<Embedder>> Embedder::open(model::Checkpoint checkpoint,
     return unsupported("models run on cpu in this build, asked for " +
                        std::string(name(options.device.kind)));
   }
+  if (Status s = device::check_runnable(options.device); !s.ok()) return s;
   if (!checkpoint.config.is_encoder_only) {
     return invalid_argument("attune embed wants an encoder such as BERT, have " +
                             checkpoint.config.architecture);

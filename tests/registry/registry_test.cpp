@@ -75,6 +75,24 @@ TEST(Registry, ListingAndExplainingOpenNoLibrary) {
     EXPECT_EQ(maps.find(library), std::string::npos) << library;
 }
 
+TEST(Registry, MakesNothingForADeviceThatIsNotThere) {
+  const Result<Registry> r = Registry::open({});
+  ASSERT_TRUE(r.ok());
+  BackendContext context;
+  context.spec.num_qo_heads = context.spec.num_kv_heads = 8;
+  context.spec.head_dim_qk = context.spec.head_dim_vo = 64;
+  context.spec.sm_scale = 0.125f;
+  context.device = *parse_device("cuda:sm90");
+  const auto made = r->make("flashinfer", context);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().code(), StatusCode::unsupported);
+  EXPECT_NE(made.status().text().find("cuda:sm90 is imagined"), std::string::npos);
+  EXPECT_EQ(mapped_files().find("libattune_cuda"), std::string::npos);
+  if (cpu_device().isa == CpuIsa::amx) return;
+  context.device = *parse_device("cpu:amx");
+  EXPECT_FALSE(r->make("intel_amx", context).ok());
+}
+
 TEST(Registry, APluginThatDoesNotFitSaysWhy) {
   const auto complaint = [](const std::string& path) {
     const Result<Registry> r = Registry::open({.plugins = {path}});
