@@ -1,6 +1,8 @@
 #include "runtime/kv_memory.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <string>
 
 #include "base/math.hpp"
 #include "runtime/device_memory.hpp"
@@ -12,11 +14,23 @@ KvMemory::KvMemory(const BackendSet& backends, const EngineOptions& options)
       max_request_tokens_(options.max_request_tokens()),
       groups_(cache_groups(backends.attention, options.scheduler.granule)),
       group_of_(backends.attention.size(), -1) {
-  for (std::size_t c = 0; c < groups_.size(); ++c) {
+  for (std::size_t c = 0; c < groups_.size(); ++c)
     for (int g : groups_[c].attention_groups)
       group_of_[static_cast<std::size_t>(g)] = static_cast<int>(c);
-    pools_.emplace_back(static_cast<std::int32_t>(pages_of_pool(c, options)), page_size_);
+}
+
+Status KvMemory::count_pages(const EngineOptions& options) {
+  for (std::size_t c = 0; c < groups_.size(); ++c) {
+    const std::int64_t pages = pages_of_pool(c, options);
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+    if (pages > kMost)
+      return invalid_argument("a KV pool of " + std::to_string(options.pool_tokens) +
+                              " tokens has " + std::to_string(pages) + " pages of " +
+                              std::to_string(page_size_) + ", wanted at most " +
+                              std::to_string(kMost) + ": page ids are 32-bit numbers");
+    num_pages_.push_back(static_cast<std::int32_t>(pages));
   }
+  return {};
 }
 
 std::int64_t KvMemory::pages_of_pool(std::size_t cache_group, const EngineOptions& options) const {
@@ -31,6 +45,7 @@ std::int64_t KvMemory::pages_of_pool(std::size_t cache_group, const EngineOption
 Result<KvMemory> KvMemory::make(const model::ModelConfig& config, const BackendSet& backends,
                                 const EngineOptions& options, model::Ops& ops) {
   KvMemory memory(backends, options);
+  if (Status s = memory.count_pages(options); !s.ok()) return s;
   std::vector<cache::LayerPages> layers(static_cast<std::size_t>(config.num_layers()));
   for (std::size_t g = 0; g < backends.attention.size(); ++g) {
     const int cache_group = memory.group_of(g);
@@ -46,13 +61,15 @@ Result<KvMemory> KvMemory::make(const model::ModelConfig& config, const BackendS
                     .num_kv_heads = attention.spec.num_kv_heads,
                     .head_dim_qk = attention.spec.head_dim_qk,
                     .head_dim_vo = attention.spec.head_dim_vo},
-          .num_pages = memory.pools_[static_cast<std::size_t>(cache_group)].num_pages()};
+          .num_pages = memory.num_pages_[static_cast<std::size_t>(cache_group)]};
     }
   }
   Result<cache::KvStorage> storage = cache::KvStorage::make(
       layers, [&ops](std::size_t bytes) { return allocate_shared(ops, bytes); });
   if (!storage.ok()) return storage.status();
   memory.storage_ = std::move(*storage);
+  // After the memory that they stand for: what is too much for it would be for their lists, too.
+  for (std::int32_t pages : memory.num_pages_) memory.pools_.emplace_back(pages, memory.page_size_);
   return memory;
 }
 

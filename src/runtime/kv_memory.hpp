@@ -42,11 +42,13 @@ class KvMemory {
   KvMemory(const BackendSet& backends, const EngineOptions& options);
   [[nodiscard]] std::int64_t pages_of_pool(std::size_t cache_group,
                                            const EngineOptions& options) const;
+  Status count_pages(const EngineOptions& options);
 
   std::int32_t page_size_;
   std::int64_t max_request_tokens_;
   std::vector<CacheGroup> groups_;
   std::vector<int> group_of_;
+  std::vector<std::int32_t> num_pages_;  ///< one a cache group
   std::vector<PagePool> pools_;
   cache::KvStorage storage_;
 };
