@@ -61,7 +61,18 @@ void add_common_options(CLI::App& app, CommonOptions& o) {
   add_selection_options(app, o);
   app.add_option("--threads", o.threads, "CPU threads (default: the cores this process may use)")
       ->check(CLI::Range(1, 4096));
-  app.add_option("--seed", o.seed, "seed of every random choice")->capture_default_str();
+  app.add_option("--seed", o.seed, "seed of every random choice")
+      ->check(zero_or_more())
+      ->capture_default_str();
+}
+
+CLI::Validator zero_or_more() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const bool digit = !text.empty() && text[0] >= '0' && text[0] <= '9';
+        return digit ? std::string() : "'" + text + "', wanted 0 or more";
+      },
+      "");
 }
 
 Result<CpuIsa> isa_cap(const CommonOptions& options) {

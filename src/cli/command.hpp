@@ -12,7 +12,8 @@
 
 namespace CLI {
 class App;
-}
+class Validator;
+}  // namespace CLI
 
 namespace attune::cli {
 
@@ -46,6 +47,9 @@ struct CommonOptions {
 /// Those that decide what serves a model where: all but --threads and --seed.
 void add_selection_options(CLI::App& app, CommonOptions& options);
 void add_common_options(CLI::App& app, CommonOptions& options);
+
+/// Refuses texts with a sign, and what the option's type would refuse: unsigned ones take "-1".
+[[nodiscard]] CLI::Validator zero_or_more();
 
 /// The cap of --force-isa (the highest level when it is not given).
 [[nodiscard]] Result<CpuIsa> isa_cap(const CommonOptions& options);

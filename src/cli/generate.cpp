@@ -49,7 +49,8 @@ Result<runtime::EngineOptions> engine_options(const GenerateOptions& o,
                             std::to_string(config.context_length));
   }
   runtime::EngineOptions engine;
-  engine.context_limit = std::min(config.context_length, longest + o.max_new_tokens);
+  engine.context_limit =
+      longest + std::min(config.context_length - longest, o.max_new_tokens);  // cannot overflow
   engine.scheduler.max_batch = std::min(o.max_batch, static_cast<std::int64_t>(prompts.size()));
   engine.scheduler.chunk_size = std::min(o.chunk_size, longest);
   const Result<runtime::SpeculationOptions> speculation = speculation_options(o);
@@ -156,8 +157,7 @@ class Run {
 int generate(const GenerateOptions& options) {
   if (!options.perplexity)
     if (Status s = check_prompt_options(options); !s.ok()) return report(s);
-  if (options.perplexity && options.speculate != "none")
-    return report(invalid_argument("--perplexity generates nothing for --speculate to guess"));
+  if (Status s = check_perplexity_options(options); !s.ok()) return report(s);
   const auto families = model::families_of_plugins(options.common.plugins);
   if (!families.ok()) return report(families.status());
   Result<model::Checkpoint> checkpoint =
@@ -168,6 +168,10 @@ int generate(const GenerateOptions& options) {
   Result<text::TokenizerPtr> tokenizer = runtime::open_tokenizer(*checkpoint);
   if (!tokenizer.ok() && !options.tokens) return report(tokenizer.status());
   const text::Tokenizer* words = tokenizer.ok() ? tokenizer->get() : nullptr;
+  if (words == nullptr && !options.stop.empty())
+    return report(
+        invalid_argument("--stop needs text, and this model has no tokenizer that "
+                         "makes tokens into any"));
   if (options.perplexity) return print_perplexity(options, std::move(*checkpoint), *words);
 
   const Result<std::vector<Prompt>> prompts = read_prompts(options, *checkpoint, words);

@@ -94,7 +94,7 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
                      "instead of generating: the perplexity of a text file");
   command.add_flag("--chat", o.chat, "apply the model's chat template to each prompt");
   command.add_option("--max-new-tokens", o.max_new_tokens, "tokens to generate")
-      ->check(CLI::NonNegativeNumber)
+      ->check(zero_or_more())
       ->capture_default_str();
   command.add_option("--temperature", o.sampling.temperature, "0 = greedy")->capture_default_str();
   command.add_option("--top-k", o.sampling.top_k, "keep the k best; 0 = all")
@@ -116,7 +116,7 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
   command
       .add_option("--pool-tokens", o.pool_tokens,
                   "tokens the KV pool holds; 0 = enough for the requests that run at once")
-      ->check(CLI::NonNegativeNumber)
+      ->check(zero_or_more())
       ->capture_default_str();
   command
       .add_option("--weights", o.weights,
@@ -144,7 +144,7 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
       .add_option("--latent-chunk", o.latent_chunk,
                   "cached latents that are expanded at once; 0 = " +
                       std::to_string(runtime::LatentOptions{}.chunk_tokens))
-      ->check(CLI::NonNegativeNumber);
+      ->check(zero_or_more());
   command
       .add_option("--speculate", o.speculate,
                   "none or ngram: guess the next tokens from earlier ones and verify them in one "
@@ -220,7 +220,25 @@ Status check_prompt_options(const GenerateOptions& options) {
   if (options.tokens && options.chat)
     return invalid_argument("--chat needs text: it does not go with --tokens");
   if (options.prompt && options.prompt->empty()) return invalid_argument("--prompt is empty");
+  for (const std::string& stop : options.stop)
+    if (stop.empty()) return invalid_argument("--stop is empty: wanted the text to end at");
   return runtime::validate(options.sampling);
+}
+
+Status check_perplexity_options(const GenerateOptions& options) {
+  if (!options.perplexity) return {};
+  if (options.speculate != "none")
+    return invalid_argument("--perplexity generates nothing for --speculate to guess");
+  for (const auto& [name, given] :
+       {std::pair("--prompt", options.prompt.has_value()),
+        std::pair("--prompt-file", options.prompt_file.has_value()),
+        std::pair("--tokens", options.tokens.has_value()), std::pair("--chat", options.chat),
+        std::pair("--stop", !options.stop.empty())}) {
+    if (given)
+      return invalid_argument("--perplexity reads a file as it is: it does not go with " +
+                              std::string(name));
+  }
+  return {};
 }
 
 Result<std::vector<Prompt>> read_prompts(const GenerateOptions& options,

@@ -198,6 +198,24 @@ TEST(Generate, EachMistakeIsOneLine) {
   expect_mistake(attune({"generate", "--tokens", "1"}), "--model");
   expect_mistake(generate(llama + "/config.json", {"--tokens", "1"}), "is no model");
   EXPECT_EQ(generate(llama, {"--tokens", "1", "--threads", "0"}).code, kBadInput);
+  for (const char* option : {"--seed", "--pool-tokens", "--max-new-tokens", "--latent-chunk"})
+    EXPECT_EQ(generate(llama, {"--tokens", "1", option, "-1"}).code, kBadInput) << option;
+  expect_mistake(generate(llama, {"--tokens", "1", "--stop", ""}), "--stop is empty");
+  expect_mistake(generate(llama, {"--tokens", "1", "--stop", "x"}), "no tokenizer");
+  expect_mistake(generate(llama, {"--tokens", "1", "--perplexity", llama + "/config.json"}),
+                 "does not go with --tokens");
+}
+
+TEST(Generate, ADeviceThatIsNotThereRunsNothing) {
+  std::vector<std::string> words = {"cuda:sm90", "xpu"};
+  if (cpu_device().isa < CpuIsa::amx) words.emplace_back("cpu:amx");
+  for (const std::string& word : words) {
+    const Outcome o = generate(golden("llama"), {"--tokens", "1", "--device", word});
+    EXPECT_EQ(o.code, kNoBackend) << word;
+    EXPECT_EQ(o.out, "") << word;
+    EXPECT_THAT(o.err, HasSubstr(word));
+  }
+  EXPECT_EQ(generate(golden("llama"), {"--tokens", "1", "--device", "cpu:scalar"}).code, kDone);
 }
 
 TEST(Generate, NamesAPromptOrPoolThatDoesNotFit) {
@@ -210,6 +228,13 @@ TEST(Generate, NamesAPromptOrPoolThatDoesNotFit) {
   const Outcome outgrown = generate(
       golden("llama"), {"--tokens", "5,6,7,8,9", "--page-size", "4", "--pool-tokens", "8"});
   expect_mistake(outgrown, "--pool-tokens");
+  for (const char* tokens : {"100000000000", "9000000000000000000"})
+    expect_mistake(
+        generate(golden("llama"), {"--tokens", "5", "--page-size", "16", "--pool-tokens", tokens}),
+        "at most 2147483647");
+  EXPECT_EQ(
+      generate(golden("llama"), {"--tokens", "5", "--max-new-tokens", "9223372036854775807"}).code,
+      kDone);  // up to the context
 }
 
 /// A copy of the tiny llama in a folder of its own, to be spoilt.
