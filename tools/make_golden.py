@@ -46,7 +46,7 @@ DELTA = dict(
     linear_conv_kernel_dim=4, linear_key_head_dim=12, linear_value_head_dim=16,
     linear_num_key_heads=2, linear_num_value_heads=4,
 )
-INDEXER = dict(index_topk=6, index_head_dim=16, index_n_heads=4)
+INDEXER = dict(index_topk=6, index_head_dim=20, index_n_heads=9)
 
 
 def layers(*kinds):
@@ -101,8 +101,9 @@ FAMILIES = {
                          mlp_layer_types=["dense", "sparse"],
                          **layers("deepseek_sparse_attention*2")),
     "glm_moe_dsa": dict(EXPERTS, **LATENT, **INDEXER, first_k_dense_replace=1,
-                        mlp_layer_types=["dense", "sparse"], indexer_types=["full"] * 2,
-                        **layers("deepseek_sparse_attention*2")),
+                        mlp_layer_types=["dense", "sparse", "dense"],
+                        indexer_types=["full", "shared", "full"],
+                        **layers("deepseek_sparse_attention*3")),
     "deepseek_v4": dict(
         EXPERTS, **layers("heavily_compressed_attention", "compressed_sparse_attention",
                           "sliding_attention"),

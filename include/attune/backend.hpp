@@ -26,6 +26,7 @@ namespace attune {
 
 struct BackendDescriptor;
 struct LinearCall;
+struct SparseCall;
 
 struct WorkspaceSize {
   std::size_t device_bytes = 0;  ///< in the device's memory (ordinary memory for CPU backends)
@@ -76,6 +77,7 @@ struct LayerCall {
   const float* alibi_slopes = nullptr;  ///< [num_qo_heads]
 
   const LinearCall* linear = nullptr;  ///< linear variants (attention/linear_state.hpp)
+  const SparseCall* sparse = nullptr;  ///< sparse_mla (sparse_call.hpp)
 };
 
 class Backend {

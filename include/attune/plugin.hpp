@@ -15,6 +15,7 @@
 #include <attune/descriptor.hpp>
 #include <attune/linear_family.hpp>
 #include <attune/linear_state.hpp>
+#include <attune/sparse_call.hpp>
 
 namespace attune {
 
@@ -33,6 +34,7 @@ struct AbiFingerprint {
   std::uint32_t family_bytes = sizeof(LinearFamilyLayers);
   std::uint32_t record_bytes = sizeof(LinearFamilyRecord);
   std::uint32_t linear_call_bytes = sizeof(LinearCall);
+  std::uint32_t sparse_call_bytes = sizeof(SparseCall);
   [[nodiscard]] constexpr bool operator==(const AbiFingerprint&) const = default;
 };
 

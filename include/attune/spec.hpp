@@ -54,6 +54,11 @@ enum class Variant : std::uint8_t {
   return "?";
 }
 
+/// One KV head of latents, of which values are the first kv_lora_rank columns.
+[[nodiscard]] constexpr bool is_latent(Variant v) {
+  return v == Variant::mla || v == Variant::sparse_mla;
+}
+
 /// Linear variants keep a recurrent state a request instead of pages.
 [[nodiscard]] constexpr bool is_linear(Variant v) {
   return v == Variant::gdn || v == Variant::kda || v == Variant::mamba2 ||
@@ -104,6 +109,12 @@ struct AttentionSpec {
   DType q_dtype = DType::bf16;  ///< of q, and of o unless o_dtype says otherwise
   DType o_dtype = DType::bf16;
   DType kv_dtype = DType::bf16;
+
+  // sparse_mla: what chooses a query's keys (sparse_call.hpp).
+  int index_num_heads = 0;
+  int index_head_dim = 0;
+  int index_topk = 0;               ///< keys a query attends to at most
+  DType index_dtype = DType::bf16;  ///< of stored index keys
 
   // Linear variants (section g to k of the algorithm notes): key heads, value heads and the state's
   // dims.

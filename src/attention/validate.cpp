@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "attention/batch_scan.hpp"
+#include "attention/validate_sparse.hpp"
 #include "base/join.hpp"
 #include "tensor/shape_match.hpp"
 
@@ -21,7 +22,7 @@ bool is_kv_dtype(DType t) {
   return is_float(t) || t == DType::fp8_e4m3 || t == DType::fp8_e5m2 || t == DType::i8;
 }
 
-bool is_latent(KvLayout layout) {
+bool holds_latents(KvLayout layout) {
   return layout == KvLayout::mla_latent || layout == KvLayout::mla_latent_fp8;
 }
 
@@ -177,7 +178,7 @@ Status check_scales(const LayerCall& call, const AttentionSpec& spec) {
     return invalid_argument(join("q_scale must be finite, have ", call.q_scale));
   if (Status s = check_scale("k_scale", call.k_scale); !s.ok()) return s;
   if (Status s = check_scale("v_scale", call.v_scale); !s.ok()) return s;
-  if (spec.variant == Variant::mla && call.k_scale != call.v_scale)
+  if (is_latent(spec.variant) && call.k_scale != call.v_scale)
     return invalid_argument(join("latent values are a slice of the keys: v_scale ", call.v_scale,
                                  " must equal k_scale ", call.k_scale));
   if (!spec.kv_scales && (call.k_scale != 1.0f || call.v_scale != 1.0f))
@@ -218,7 +219,7 @@ Result<std::int64_t> match_caches(const LayerCall& call, const AttentionSpec& sp
                                   std::int32_t page_size, KvLayout layout, bool written) {
   auto k = match_cache("k_cache", call.k_cache, spec, spec.head_dim_qk, page_size, layout, written);
   if (!k.ok()) return k;
-  if (is_latent(layout)) {
+  if (holds_latents(layout)) {
     if (!call.v_cache.defined() || call.v_cache.data == call.k_cache.data) return k;
     return invalid_argument(
         "v_cache of a latent layout is a slice of k_cache: leave it empty, or "
@@ -249,7 +250,7 @@ Status check_page_size(const BatchView& batch, std::int32_t page_size) {
 }  // namespace
 
 Status validate_spec(const AttentionSpec& spec) {
-  if (spec.variant != Variant::gqa && spec.variant != Variant::mla)
+  if (spec.variant != Variant::gqa && !is_latent(spec.variant))
     return invalid_argument(join("variant ", name(spec.variant), " is not dense attention"));
   if (spec.num_qo_heads < 1 || spec.num_kv_heads < 1 || spec.num_qo_heads % spec.num_kv_heads != 0)
     return invalid_argument(join("num_kv_heads must divide num_qo_heads, have ", spec.num_kv_heads,
@@ -257,7 +258,7 @@ Status validate_spec(const AttentionSpec& spec) {
   if (spec.head_dim_qk < 1 || spec.head_dim_vo < 1)
     return invalid_argument(
         join("head dims must be positive, have ", spec.head_dim_qk, " and ", spec.head_dim_vo));
-  if (spec.variant == Variant::mla &&
+  if (is_latent(spec.variant) &&
       (spec.num_kv_heads != 1 || spec.kv_lora_rank != spec.head_dim_vo ||
        spec.kv_lora_rank + spec.qk_rope_head_dim != spec.head_dim_qk || spec.qk_rope_head_dim < 0))
     return invalid_argument(join(
@@ -283,16 +284,17 @@ Status validate_spec(const AttentionSpec& spec) {
     return invalid_argument("xai_temperature_len = 1 divides by log2(1) = 0");
   if (spec.kind != AttentionKind::decoder && spec.causal)
     return invalid_argument("cross and encoder-only attention are not causal: set causal = false");
-  if (spec.variant == Variant::mla && spec.kind != AttentionKind::decoder)
+  if (is_latent(spec.variant) && spec.kind != AttentionKind::decoder)
     return invalid_argument(
         "mla is decoder attention: cross and encoder attention have no latents");
-  if (spec.variant == Variant::mla && spec.per_head_scales)
+  if (is_latent(spec.variant) && spec.per_head_scales)
     return invalid_argument("mla has one KV head: use k_scale instead of per_head_scales");
   if (!is_float(spec.q_dtype) || !is_float(spec.o_dtype))
     return invalid_argument(join("q and o must be fp32, bf16 or fp16, have ", name(spec.q_dtype),
                                  " and ", name(spec.o_dtype)));
   if (!is_kv_dtype(spec.kv_dtype))
     return invalid_argument(join("keys and values cannot be stored as ", name(spec.kv_dtype)));
+  if (spec.variant == Variant::sparse_mla) return validate_indexer(spec);
   return {};
 }
 
@@ -402,7 +404,7 @@ Status validate_run(const LayerCall& call, const BatchFacts& facts, const Attent
                                 spec.head_dim_qk, spec.kv_dtype);
         !s.ok())
       return s;
-    if (spec.variant != Variant::mla) {
+    if (!is_latent(spec.variant)) {
       if (Status s = match_tokens("v", call.v, facts.num_kv_tokens, spec.num_kv_heads,
                                   spec.head_dim_vo, spec.kv_dtype);
           !s.ok())
@@ -415,6 +417,7 @@ Status validate_run(const LayerCall& call, const BatchFacts& facts, const Attent
       return invalid_argument(
           join("page id ", facts.max_page_id, " is beyond the cache of ", *pages, " pages"));
   }
+  if (Status s = validate_sparse_run(call, facts, spec, page_size); !s.ok()) return s;
   if (Status s = check_scales(call, spec); !s.ok()) return s;
   if (Status s = check_asked("sinks", spec.sinks, call.sinks != nullptr); !s.ok()) return s;
   return check_asked("alibi_slopes", spec.alibi, call.alibi_slopes != nullptr);
@@ -431,7 +434,7 @@ Status validate_append(const LayerCall& call, const AttentionSpec& spec, std::in
           match_tokens("k", call.k, tokens, spec.num_kv_heads, spec.head_dim_qk, call.k.dtype);
       !s.ok())
     return s;
-  if (!is_latent(layout)) {
+  if (!holds_latents(layout)) {
     if (Status s =
             match_tokens("v", call.v, tokens, spec.num_kv_heads, spec.head_dim_vo, call.k.dtype);
         !s.ok())
@@ -439,6 +442,7 @@ Status validate_append(const LayerCall& call, const AttentionSpec& spec, std::in
   }
   const auto pages = match_caches(call, spec, page_size, layout, true);
   if (!pages.ok()) return pages.status();
+  if (Status s = validate_sparse_append(call, spec, page_size, *pages); !s.ok()) return s;
   return check_scales(call, spec);
 }
 

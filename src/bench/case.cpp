@@ -1,5 +1,6 @@
 #include "bench/case.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <span>
@@ -45,6 +46,10 @@ constexpr SuiteRow kHostRows[] = {
     {"cascade", "gqa/decode/bf16/hd128/gqa4/page16/b16x1024+8192/flat"},
     {"cascade", "gqa/decode/bf16/hd128/gqa4/page16/b64x1024+32768"},
     {"cascade", "gqa/decode/bf16/hd128/gqa4/page16/b64x1024+32768/flat"},
+    {"sparse", "sparse_mla/decode/bf16/hd576/gqa128/page64/b1x8192"},
+    {"sparse", "sparse_mla/decode/bf16/hd576/gqa128/page64/b1x65536"},
+    {"sparse", "sparse_mla/decode/fp8_e4m3/hd576/gqa128/page64/b1x65536"},
+    {"sparse", "sparse_mla/prefill/bf16/hd576/gqa16/page64/b1x4096"},
     {"linear", "gdn/prefill/bf16/hd128/h32/b1x4096"},
     {"linear", "gdn/prefill/bf16/hd128/h32/b1x16384"},
     {"linear", "kda/prefill/bf16/hd128/h32/b1x4096"},
@@ -178,6 +183,21 @@ void make_linear(Case& c, int heads) {
   s.sm_scale = 1.0f;
 }
 
+/// Queries of a request that see `seen` keys each leave some out: pairs scored, and kept.
+struct SparsePairs {
+  double scored = 0.0;
+  double kept = 0.0;
+};
+
+SparsePairs sparse_pairs(const AttentionSpec& s, std::int64_t first_seen, std::int64_t queries) {
+  SparsePairs pairs;
+  for (std::int64_t seen = first_seen; seen < first_seen + queries; ++seen) {
+    if (seen > s.index_topk) pairs.scored += static_cast<double>(seen);
+    pairs.kept += static_cast<double>(std::min<std::int64_t>(seen, s.index_topk));
+  }
+  return pairs;
+}
+
 double linear_flops(const AttentionSpec& s, double tokens, bool chunked) {
   const double dk = s.linear_head_dim_k;
   const double dv = s.linear_head_dim_v;
@@ -197,6 +217,12 @@ double Case::flops() const {
     return linear_flops(spec, static_cast<double>(num_tokens()), phase == Phase::prefill);
   const double l = static_cast<double>(length);
   const double before = static_cast<double>(shared) * (phase == Phase::prefill ? l : 1.0);
+  if (spec.variant == Variant::sparse_mla) {
+    const SparsePairs sparse = sparse_pairs(spec, length - qo_len() + 1, qo_len());
+    return 2.0 * static_cast<double>(batch) *
+           (sparse.scored * spec.index_num_heads * spec.index_head_dim +
+            sparse.kept * spec.num_qo_heads * (spec.head_dim_qk + spec.head_dim_vo));
+  }
   const double pairs = before + (phase == Phase::prefill ? l * (l + 1) / 2 : l);
   return 2.0 * static_cast<double>(batch) * pairs * spec.num_qo_heads *
          (spec.head_dim_qk + spec.head_dim_vo);
@@ -217,16 +243,25 @@ double Case::bytes() const {
   }
   // DeepSeek's latents in e4m3 have scales and 16-bit rope columns beside them.
   const bool packed =
-      spec.variant == Variant::mla && spec.kv_dtype == DType::fp8_e4m3 && spec.head_dim_qk == 576;
-  const std::int64_t key_width = spec.variant == Variant::mla
+      is_latent(spec.variant) && spec.kv_dtype == DType::fp8_e4m3 && spec.head_dim_qk == 576;
+  const std::int64_t key_width = is_latent(spec.variant)
                                      ? spec.head_dim_qk
                                      : spec.num_kv_heads * (spec.head_dim_qk + spec.head_dim_vo);
   const std::int64_t key_bytes =
       packed ? tensor::kMlaLatentFp8TokenBytes
              : key_width * static_cast<std::int64_t>(size_of(spec.kv_dtype));
-  const std::int64_t read = batch * length + (flat ? batch : 1) * shared;
+  // A decode reads the latents it keeps, and every index key.
+  const bool sparse = spec.variant == Variant::sparse_mla;
+  const std::int64_t latents =
+      sparse && phase == Phase::decode ? std::min<std::int64_t>(length, spec.index_topk) : length;
+  const std::int64_t read = batch * latents + (flat ? batch : 1) * shared;
+  const double index = sparse && length > spec.index_topk
+                           ? static_cast<double>(batch * length) * spec.index_head_dim *
+                                 static_cast<double>(size_of(spec.index_dtype))
+                           : 0.0;
   const double keys = static_cast<double>(read) * static_cast<double>(key_bytes);
-  return keys + tokens * spec.num_qo_heads * (spec.head_dim_qk + spec.head_dim_vo) * activation;
+  return keys + index +
+         tokens * spec.num_qo_heads * (spec.head_dim_qk + spec.head_dim_vo) * activation;
 }
 
 Result<Case> parse_case(std::string_view name) {
@@ -286,7 +321,7 @@ Result<Case> parse_case(std::string_view name) {
     return malformed(name, join("the page is '", part[5], "'"));
   if (c.shared % c.page_size != 0)
     return malformed(name, join(c.shared, " shared keys do not fill pages of ", c.page_size));
-  const bool latent = s.variant == Variant::mla;
+  const bool latent = is_latent(s.variant);
   s.num_kv_heads = latent ? 1 : kKvHeads;
   s.num_qo_heads = heads * s.num_kv_heads;
   double scale_dim = s.head_dim_qk;
@@ -296,6 +331,13 @@ Result<Case> parse_case(std::string_view name) {
     s.kv_lora_rank = s.head_dim_vo = kLatentRank;
     s.qk_rope_head_dim = s.head_dim_qk - kLatentRank;
     scale_dim = 192;  // of the expanded form
+  }
+  if (s.variant == Variant::sparse_mla) {
+    if (c.shared > 0) return malformed(name, "sparse lists have no keys in common");
+    s.index_num_heads = 64;  // DeepSeek-V3.2's
+    s.index_head_dim = 128;
+    s.index_topk = 2048;
+    s.index_dtype = s.q_dtype;
   }
   s.sm_scale = static_cast<float>(1.0 / std::sqrt(scale_dim));
   return c;
@@ -323,7 +365,7 @@ Result<std::vector<Case>> suite(std::string_view wanted, DeviceKind device) {
   if (cases.empty())
     return unsupported(
         join("suite ", wanted, ": no backend of this build serves it"),
-        {{"all", "variant", std::string(wanted), "gqa, mla and the linear variants"}});
+        {{"all", "variant", std::string(wanted), "gqa, mla, sparse_mla and the linear variants"}});
   return cases;
 }
 

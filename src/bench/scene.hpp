@@ -8,6 +8,7 @@
 
 #include <attune/backend.hpp>
 #include <attune/linear_state.hpp>
+#include <attune/sparse_call.hpp>
 
 #include "bench/case.hpp"
 #include "bench/machine.hpp"
@@ -28,6 +29,7 @@ class Scene {
   Scene(const Case& c, KvLayout layout, Machine& machine)
       : c_(c), layout_(layout), machine_(machine) {}
   void make_dense();
+  void make_indexer(std::int64_t pages);
   void make_linear();
   /// Once something has failed, nothing more is done and status_ says what.
   TensorView random(DType dtype, std::initializer_list<std::int64_t> shape, float scale = 1.0f);
@@ -43,6 +45,7 @@ class Scene {
   std::vector<PrefixGroup> prefix_groups_;
   LayerCall call_;
   LinearCall linear_;
+  SparseCall sparse_;
 };
 
 }  // namespace attune::bench

@@ -30,20 +30,28 @@ Result<KvStorage> KvStorage::make(std::span<const LayerPages> layers,
           base::round_up(pages.num_pages * tensor::k_page_bytes(pages.shape), kAlignment);
       const std::int64_t v_bytes =
           base::round_up(pages.num_pages * tensor::v_page_bytes(pages.shape), kAlignment);
-      Result<std::shared_ptr<void>> memory = allocate(static_cast<std::size_t>(k_bytes + v_bytes));
+      const std::int64_t index_bytes = base::round_up(
+          std::int64_t{pages.num_pages} * pages.shape.page_size * pages.index_head_dim *
+              static_cast<std::int64_t>(size_of(pages.index_dtype)),
+          kAlignment);
+      const std::int64_t bytes = k_bytes + v_bytes + index_bytes;
+      Result<std::shared_ptr<void>> memory = allocate(static_cast<std::size_t>(bytes));
       if (!memory.ok()) {
-        return Status(StatusCode::out_of_memory, "wanted " + std::to_string(k_bytes + v_bytes) +
-                                                     " bytes for the KV cache of layer " +
-                                                     std::to_string(storage.layers_.size()) + ": " +
-                                                     memory.status().text() +
-                                                     "; ask for fewer pages");
+        return Status(StatusCode::out_of_memory,
+                      "wanted " + std::to_string(bytes) + " bytes for the KV cache of layer " +
+                          std::to_string(storage.layers_.size()) + ": " + memory.status().text() +
+                          "; ask for fewer pages");
       }
       layer.memory = std::move(*memory);
       auto* k = static_cast<std::byte*>(layer.memory.get());
       std::byte* v = tensor::stores_v_apart(pages.shape.layout) ? k + k_bytes : k;
       layer.k = tensor::k_cache_view(k, pages.shape, pages.num_pages);
       layer.v = tensor::v_cache_view(v, pages.shape, pages.num_pages);
-      storage.num_bytes_ += k_bytes + v_bytes;
+      if (pages.index_head_dim > 0)
+        layer.index =
+            TensorView::dense(k + k_bytes + v_bytes, pages.index_dtype,
+                              {pages.num_pages, pages.shape.page_size, pages.index_head_dim});
+      storage.num_bytes_ += bytes;
     }
     storage.layers_.push_back(std::move(layer));
   }

@@ -20,6 +20,8 @@ namespace attune::cache {
 struct LayerPages {
   tensor::KvShape shape;
   std::int32_t num_pages = 0;  ///< of the pool this layer's ids come from; 0 = keeps nothing
+  int index_head_dim = 0;      ///< width of an indexer's key beside each token; 0 = none
+  DType index_dtype = DType::bf16;
 };
 
 /// Memory that lives as long as somebody holds it, aligned to 256 bytes.
@@ -37,6 +39,8 @@ class KvStorage {
   /// As LayerCall::k_cache and v_cache want them; undefined for a layer without pages.
   [[nodiscard]] const TensorView& k(std::size_t layer) const { return layers_[layer].k; }
   [[nodiscard]] const TensorView& v(std::size_t layer) const { return layers_[layer].v; }
+  /// SparseCall::index_cache; undefined for a layer without an indexer.
+  [[nodiscard]] const TensorView& index(std::size_t layer) const { return layers_[layer].index; }
   [[nodiscard]] std::int64_t num_bytes() const { return num_bytes_; }
 
  private:
@@ -44,6 +48,7 @@ class KvStorage {
     std::shared_ptr<void> memory;
     TensorView k;
     TensorView v;
+    TensorView index;
   };
   std::vector<Layer> layers_;
   std::int64_t num_bytes_ = 0;

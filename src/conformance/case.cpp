@@ -19,6 +19,8 @@ std::string dense_shape(const Case& one) {
   if (one.source == KvSource::paged && one.layout != KvLayout::nhd &&
       one.layout != KvLayout::mla_latent)
     text += join("-", name(one.layout));
+  if (s.variant == Variant::sparse_mla)
+    text += join("/top", s.index_topk, "of", s.index_num_heads, "x", s.index_head_dim);
   return text;
 }
 
@@ -82,6 +84,7 @@ std::string case_name(const Case& one) {
       "padding");
   add(is_linear(s.variant) && one.seed % 2 == 1, "rich");
   add(!one.sharing.empty(), join("shared", one.sharing.size()));
+  add(one.given_lists, "given");
   add(one.strided, "strided");
   add(!one.want_lse && !is_linear(s.variant), "no_lse");
   if (!more.empty()) text += "/" + more;
@@ -111,7 +114,7 @@ FeatureSet features_of(const Case& one) {
   add(one.form == BatchForm::target_verify, Feature::target_verify);
   add(one.form == BatchForm::draft_extend, Feature::draft_extend);
   add(one.mask == MaskKind::tree, Feature::tree_verify);
-  add(s.variant != Variant::mla && s.head_dim_qk != s.head_dim_vo, Feature::unequal_head_dims);
+  add(!is_latent(s.variant) && s.head_dim_qk != s.head_dim_vo, Feature::unequal_head_dims);
   return used;
 }
 

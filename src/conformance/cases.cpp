@@ -29,7 +29,7 @@ class HardCases {
 
   /// bf16, 16-token pages, groups of 4 (or what is nearest to it).
   [[nodiscard]] Case typical(BatchForm form, std::vector<RequestShape> requests) const {
-    const bool mla = variant_ == Variant::mla;
+    const bool mla = is_latent(variant_);
     const DType q = pick(factors_.q_dtype, DType::bf16);
     Case one{.form = form,
              .layout = factors_.layout.front(),
@@ -48,7 +48,7 @@ class HardCases {
 
   /// fp32, the other layout, small odd pages, groups of 3, 80-wide heads.
   [[nodiscard]] Case awkward(BatchForm form, std::vector<RequestShape> requests) const {
-    const bool mla = variant_ == Variant::mla;
+    const bool mla = is_latent(variant_);
     const DType q = pick(factors_.q_dtype, DType::f32);
     Case one = typical(form, std::move(requests));
     one.layout = factors_.layout.back();
@@ -93,6 +93,7 @@ class HardCases {
       add(typical(BatchForm::decode, growing), kGraphReplay, true, Feature::cuda_graph);
     if (has(Feature::device_planning)) device_planning(uneven);
     shared_prefixes(BatchForm::decode);
+    kept_keys(BatchForm::decode, uneven, growing);
     add(typical(BatchForm::decode, {{1, 4096}, {1, 33}, {1, 1}}), kMatchesReference, true, {},
         "very_unequal");
     add(typical(BatchForm::idle, {}), kMatchesReference, true, {}, "idle");
@@ -121,11 +122,39 @@ class HardCases {
     with(one, "", true);
   }
 
+  /// Lists that the call brings; budgets of one key, of exactly the longest request's, of more.
+  void kept_keys(BatchForm form, const std::vector<RequestShape>& uneven,
+                 const std::vector<RequestShape>& growing) {
+    if (variant_ != Variant::sparse_mla) return;
+    const auto with = [&](Case one, const Property& property, bool smoke, int topk, bool given,
+                          std::string_view label) {
+      if (topk > 0) one.spec.index_topk = topk;
+      one.given_lists = given;
+      add(std::move(one), property, smoke, {}, label);
+    };
+    for (const bool typically : {true, false}) {
+      const Case one = typically ? typical(form, uneven) : awkward(form, uneven);
+      const bool smoke = typically;
+      with(one, kMatchesReference, smoke, 0, true, "lists");
+      with(one, kPagesPermuted, smoke, 0, true, "lists");
+      with(one, kPlanServesLayers, false, 0, true, "lists");
+      with(one, kWorkspaceExact, false, 0, true, "lists");
+      with(one, kMatchesReference, smoke, 1, false, "one_key_kept");
+      with(one, kMatchesReference, smoke, 333, false, "exactly_all_kept");
+      with(one, kAllKeptEqualsDense, smoke, 333, false, "");
+      with(one, kAllKeptEqualsDense, smoke, 700, false, "");
+    }
+    if (form == BatchForm::decode)
+      with(typical(form, growing), kRefreshEqualsFresh, true, 0, true, "lists");
+    else if (has(Feature::chunked_prefix))
+      with(typical(form, growing), kChunkedEqualsWhole, true, 0, true, "lists");
+  }
+
   /// 65,536 requests, nearly all of one key: launch limits and bookkeeping.
   void many_requests() {
     Case one = awkward(BatchForm::decode, {});
     one.spec = base_spec(variant_, smallest_dims(), 1, one.spec.q_dtype, one.spec.kv_dtype);
-    if (variant_ != Variant::mla) one.spec.num_qo_heads = one.spec.num_kv_heads = 1;
+    if (!is_latent(variant_)) one.spec.num_qo_heads = one.spec.num_kv_heads = 1;
     if (!row_.gqa_group_sizes.empty()) one.spec.num_qo_heads = row_.gqa_group_sizes[0];
     one.requests.assign(65536, {1, 1});
     one.requests[0].kv_len = 257;
@@ -168,7 +197,7 @@ class HardCases {
     const std::vector<RequestShape> growing{{70, 131}, {1, 1}, {33, 33}};
     const Case a = typical(BatchForm::extend, uneven);
     const Case b = awkward(BatchForm::extend, uneven);
-    const bool smoke_mla = variant_ != Variant::mla;  // 576-wide fp32 prefills are for the long run
+    const bool smoke_mla = !is_latent(variant_);  // 576-wide fp32 prefills are for the long run
     for (const Case* which : {&a, &b}) {
       const Case& one = *which;
       const bool smoke = smoke_mla || which != &b;
@@ -222,6 +251,7 @@ class HardCases {
     drafts();
     long_extend();
     shared_prefixes(BatchForm::extend);
+    kept_keys(BatchForm::extend, uneven, growing);
     if (has(Feature::mixed_batch)) shared_prefixes(BatchForm::mixed);
   }
 
@@ -232,7 +262,7 @@ class HardCases {
       add(std::move(one), kCutsKeepBits, smoke, Feature::batch_invariant);
     };
     with(typical(BatchForm::extend, prompts), true);
-    with(awkward(BatchForm::extend, prompts), variant_ != Variant::mla);
+    with(awkward(BatchForm::extend, prompts), !is_latent(variant_));
     if (!has(Feature::sliding_window)) return;
     Case one = typical(BatchForm::extend, prompts);
     one.spec.window_left = 75;
@@ -242,7 +272,7 @@ class HardCases {
   /// Trees of prefixes over requests of uneven tails, with whatever may stand in a level's way.
   void shared_prefixes(BatchForm form) {
     std::vector<RequestShape> tails;
-    const bool wide = variant_ != Variant::mla;
+    const bool wide = !is_latent(variant_);
     for (std::int32_t i = 0; i < (wide ? 14 : 6); ++i) {
       // The first has nothing but its prefix.
       const std::int32_t own = i * 37 % 111;
@@ -313,7 +343,7 @@ class HardCases {
     const std::int32_t page = typical(BatchForm::extend, {}).page_size;
     const std::vector<RequestShape> mixed{{1, 40},        {7, 2 * page + 3}, {4, 4},  {1, 1},
                                           {16, page + 9}, {5, 3 * page},     {33, 70}};
-    const bool smoke = variant_ != Variant::mla;
+    const bool smoke = !is_latent(variant_);
     const auto add_both = [&](BatchForm form, const auto& change, std::string_view label) {
       for (Case one : {typical(form, mixed), awkward(form, mixed)}) {
         change(one);
@@ -369,7 +399,7 @@ class HardCases {
 
   /// One extend of more than 65,535 tokens.
   void long_extend() {
-    if (!has(Feature::sliding_window) || variant_ == Variant::mla) return;
+    if (!has(Feature::sliding_window) || is_latent(variant_)) return;
     Case one = awkward(BatchForm::extend, {{65537, 65537}});
     one.spec = base_spec(variant_, smallest_dims(), 1, one.spec.q_dtype, one.spec.kv_dtype);
     one.spec.num_qo_heads = one.spec.num_kv_heads = 1;
@@ -399,7 +429,7 @@ std::vector<Case> make_cases(const Capability& row, std::uint64_t seed) {
       for (Case& one : make_linear_cases(row, variant)) cases.push_back(std::move(one));
       continue;
     }
-    if (variant != Variant::gqa && variant != Variant::mla) continue;
+    if (variant != Variant::gqa && !is_latent(variant)) continue;
     const Factors factors = factors_of(row, variant);
     // Three different arrays of pairs: most triples, too, for thrice the cases.
     for (const std::uint64_t array : {1, 2, 3}) {

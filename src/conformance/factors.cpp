@@ -34,6 +34,7 @@ enum Factor : std::size_t {
   kOffset,
   kStrided,
   kSharing,
+  kLists,
   kNumFactors,
 };
 
@@ -64,6 +65,7 @@ std::vector<int> sizes_of(const Factors& f) {
   set(kOffset, f.offset);
   set(kStrided, f.strided);
   set(kSharing, f.sharing);
+  set(kLists, f.given_lists);
   return sizes;
 }
 
@@ -75,7 +77,7 @@ std::vector<T> values_or(const FixedList<T, N>& declared, std::vector<T> otherwi
 
 std::vector<HeadDims> dims_of(const Capability& row, Variant variant) {
   if (!row.head_dims.empty()) return {row.head_dims.begin(), row.head_dims.end()};
-  if (variant == Variant::mla) return {{576, 512}, {96, 64}};
+  if (is_latent(variant)) return {{576, 512}, {96, 64}};
   std::vector<HeadDims> dims;
   for (const int d : {64, 128, 80, 96, 256, 192, 40, 33, 8})
     if ((row.max_head_dim == 0 || d <= row.max_head_dim) && d % row.head_dim_multiple == 0)
@@ -115,7 +117,7 @@ bool makes_sense(const Factors& f, const FactorRow& row) {
 }
 
 int kv_heads_for(int group, Variant variant) {
-  if (variant == Variant::mla || group > 16) return 1;
+  if (is_latent(variant) || group > 16) return 1;
   return group == 1 ? 3 : 2;
 }
 
@@ -169,9 +171,9 @@ Factors factors_of(const Capability& row, Variant variant) {
   f.kv_dtype = values_or(row.kv_dtypes, {DType::bf16});
   if (!has(Feature::kv_scales)) std::erase(f.kv_dtype, DType::i8);
   f.dims = dims_of(row, variant);
-  f.group = values_or(row.gqa_group_sizes, variant == Variant::mla
-                                               ? std::vector<int>{16, 1, 3}
-                                               : std::vector<int>{4, 1, 2, 3, 8, 9, 71});
+  f.group =
+      values_or(row.gqa_group_sizes, is_latent(variant) ? std::vector<int>{16, 1, 3}
+                                                        : std::vector<int>{4, 1, 2, 3, 8, 9, 71});
   f.page_size =
       values_or(row.page_sizes, std::vector<std::int32_t>{16, 1, 2, 3, 5, 32, 64, 128, 256});
   f.layout = values_or(row.kv_layouts, {KvLayout::nhd});
@@ -192,14 +194,15 @@ Factors factors_of(const Capability& row, Variant variant) {
   if (has(Feature::custom_mask)) f.mask.push_back(MaskKind::random);
   if (has(Feature::tree_verify) && has(Feature::target_verify)) f.mask.push_back(MaskKind::tree);
   if (has(Feature::kv_scales)) f.scales.push_back(Scales::whole);
-  if (has(Feature::per_head_scales) && variant != Variant::mla)
-    f.scales.push_back(Scales::per_head);
+  if (has(Feature::per_head_scales) && !is_latent(variant)) f.scales.push_back(Scales::per_head);
   if (has(Feature::soft_cap)) f.cap.push_back(1);
   if (has(Feature::sinks)) f.sinks.push_back(1);
   if (has(Feature::alibi)) f.alibi.push_back(1);
   if (has(Feature::xai_temperature)) f.xai.push_back(1);
   if (has(Feature::attention_chunk)) f.chunk.push_back(1);
   if (has(Feature::lse)) f.lse.push_back(1);
+  f.given_lists = {0};
+  if (variant == Variant::sparse_mla) f.given_lists.push_back(1);
   // Shared prefixes are a hint: whoever reads pages must take it.
   f.sharing = {Sharing::none, Sharing::all, Sharing::tree};
   return f;
@@ -222,9 +225,17 @@ AttentionSpec base_spec(Variant variant, HeadDims dims, int group, DType q, DTyp
                      .q_dtype = q,
                      .o_dtype = q,
                      .kv_dtype = kv};
-  if (variant == Variant::mla) {
+  if (is_latent(variant)) {
     spec.kv_lora_rank = dims.vo;
     spec.qk_rope_head_dim = dims.qk - dims.vo;
+  }
+  if (variant == Variant::sparse_mla) {
+    // As many keys as a tile at full width, few and an odd number elsewhere.
+    const bool wide = dims.qk == 576;
+    spec.index_num_heads = wide ? 16 : 3;
+    spec.index_head_dim = wide ? 128 : 20;
+    spec.index_topk = wide ? 64 : 7;
+    spec.index_dtype = size_of(kv) == 1 ? (q == DType::f32 ? DType::bf16 : q) : kv;
   }
   spec.kv_scales = kv == DType::i8;
   return spec;
@@ -240,6 +251,7 @@ Case case_of(const Factors& f, const FactorRow& row, Variant variant, std::uint6
            .mask = f.mask[at(kMask)],
            .want_lse = f.lse[at(kLse)] != 0,
            .strided = f.strided[at(kStrided)] != 0,
+           .given_lists = f.given_lists[at(kLists)] != 0,
            .property = &kMatchesReference,
            .seed = seed};
   one.spec = base_spec(variant, f.dims[at(kDims)], f.group[at(kGroup)], f.q_dtype[at(kQDtype)],

@@ -33,7 +33,7 @@ struct Factors {
                                Lengths::many};
   std::vector<Sharing> sharing;
   std::vector<int> cap, sinks, alibi, xai, chunk, lse;
-  std::vector<int> offset{0, 1}, strided{0, 1};
+  std::vector<int> offset{0, 1}, strided{0, 1}, given_lists{0};
 };
 
 [[nodiscard]] Factors factors_of(const Capability& row, Variant variant);

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstring>
 
+#include <attune/sparse_call.hpp>
 #include <attune/validate.hpp>
 
 #include "base/join.hpp"
+#include "conformance/sparse_problem.hpp"
 #include "tensor/element.hpp"
 
 namespace attune::conformance {
@@ -137,10 +139,14 @@ Problem make_problem(const Case& one, std::uint64_t layer) {
                     one.gain);
   p.k = random_rows(random, p.num_keys() * spec.num_kv_heads * spec.head_dim_qk, spec.kv_dtype,
                     one.gain);
-  if (spec.variant != Variant::mla)
+  if (!is_latent(spec.variant))
     p.v = random_rows(random, p.num_keys() * spec.num_kv_heads * spec.head_dim_vo, spec.kv_dtype);
   share_rows(one, p, p.k);
   share_rows(one, p, p.v);
+  if (spec.variant == Variant::sparse_mla) {
+    make_sparse_problem(one, random, p);
+    share_rows(one, p, p.sparse.k);
+  }
   for (int h = 0; h < spec.num_qo_heads && spec.sinks; ++h)
     p.sinks.push_back(static_cast<float>(random.uniform() * 4.0 - 1.0));
   if (spec.alibi) p.slopes = alibi_slopes(spec.num_qo_heads);
@@ -148,7 +154,7 @@ Problem make_problem(const Case& one, std::uint64_t layer) {
   const float unit = spec.kv_dtype == DType::i8 ? 1.0f / 36.0f : 1.0f;
   if (spec.kv_scales) {
     p.k_scale = unit * 0.75f;
-    p.v_scale = spec.variant == Variant::mla ? p.k_scale : unit * 1.5f;
+    p.v_scale = is_latent(spec.variant) ? p.k_scale : unit * 1.5f;
   }
   for (int h = 0; h < spec.num_kv_heads && spec.per_head_scales; ++h) {
     p.k_scales.push_back(unit * static_cast<float>(0.5 + random.uniform()));
@@ -173,11 +179,11 @@ std::vector<float> widened(const std::vector<char>& rows, DType dtype) {
 
 Result<Answer> solve(const Problem& p, const Subject& subject) {
   AttentionSpec spec = p.spec;
-  spec.q_dtype = spec.kv_dtype = spec.o_dtype = DType::f32;
+  spec.q_dtype = spec.kv_dtype = spec.o_dtype = spec.index_dtype = DType::f32;
   const std::vector<float> q = widened(p.q, p.spec.q_dtype);
   const std::vector<float> k = widened(p.k, p.spec.kv_dtype);
   const std::vector<float> v = widened(p.v, p.spec.kv_dtype);
-  const KvLayout layout = spec.variant == Variant::mla ? KvLayout::mla_latent : KvLayout::nhd;
+  const KvLayout layout = is_latent(spec.variant) ? KvLayout::mla_latent : KvLayout::nhd;
   auto backend = subject.oracle({.spec = spec, .kv_layout = layout, .executor = subject.executor});
   if (!backend.ok()) return backend.status();
 
@@ -226,6 +232,27 @@ Result<Answer> solve(const Problem& p, const Subject& subject) {
       .sinks = p.sinks.empty() ? nullptr : p.sinks.data(),
       .alibi_slopes = p.slopes.empty() ? nullptr : p.slopes.data()};
 
+  const std::vector<float> index_q = widened(p.sparse.q, p.spec.q_dtype);
+  const std::vector<float> index_k = widened(p.sparse.k, p.spec.index_dtype);
+  std::vector<std::int32_t> lists = p.sparse.lists;
+  SparseCall sparse;
+  if (spec.variant == Variant::sparse_mla) {
+    lists.resize(static_cast<std::size_t>(p.num_queries() * spec.index_topk));
+    const auto flat = [](const auto& memory, DType dtype, std::int64_t lines,
+                         std::int64_t columns) {
+      return TensorView::dense(const_cast<void*>(static_cast<const void*>(memory.data())), dtype,
+                               {lines, columns});
+    };
+    sparse.topk_indices = flat(lists, DType::i32, p.num_queries(), spec.index_topk);
+    if (!p.sparse.q.empty())
+      sparse.index_q =
+          view(index_q, DType::f32, p.num_queries(), spec.index_num_heads, spec.index_head_dim);
+    sparse.index_weights =
+        flat(p.sparse.weights, DType::f32, p.num_queries(), spec.index_num_heads);
+    sparse.index_k = flat(index_k, DType::f32, p.num_keys(), spec.index_head_dim);
+    call.sparse = &sparse;
+  }
+
   const auto memory = host_memory();
   const WorkspaceSize size = (*backend)->workspace_size(attention::bounds_of(batch));
   auto workspace = GuardedMemory::make(*memory, size.device_bytes, 0);
@@ -234,7 +261,7 @@ Result<Answer> solve(const Problem& p, const Subject& subject) {
       (*backend)->plan(batch, {.device = workspace->data(), .device_bytes = size.device_bytes}, {});
   if (!plan.ok()) return plan.status();
   if (Status s = (*backend)->run(**plan, call, {}); !s.ok()) return s;
-  return Answer{.o = {o.begin(), o.end()}, .lse = {lse.begin(), lse.end()}};
+  return Answer{.o = {o.begin(), o.end()}, .lse = {lse.begin(), lse.end()}, .lists = lists};
 }
 
 // The one table of tolerances. o: kernels may round queries, keys and probabilities to the query's
@@ -284,6 +311,7 @@ void hold(double have, double want, const Tolerance& tolerance, std::string_view
 }  // namespace
 
 Outcome compare(const Problem& p, const Answer& have, const Answer& want) {
+  if (Outcome lists = compare_lists(p, have, want); lists.verdict != Verdict::passed) return lists;
   Outcome outcome;
   Worst worst;
   const Tolerance on_o = output_tolerance(p);
@@ -308,6 +336,7 @@ Outcome compare(const Problem& p, const Answer& have, const Answer& want) {
 }
 
 Outcome compare_bits(const Problem& p, const Answer& have, const Answer& want) {
+  if (Outcome lists = compare_lists(p, have, want); lists.verdict != Verdict::passed) return lists;
   const std::int64_t width = p.spec.head_dim_vo;
   for (std::size_t i = 0; i < want.o.size(); ++i)
     if (have.o[i] != want.o[i])

@@ -22,6 +22,14 @@ class Random {
   std::uint64_t state_;
 };
 
+/// What sparse_mla has besides: an indexer's numbers, or lists.
+struct SparseProblem {
+  std::vector<char> q{};              ///< [queries, index_num_heads, index_head_dim], q_dtype
+  std::vector<char> k{};              ///< [keys, index_head_dim], index_dtype
+  std::vector<float> weights{};       ///< [queries, index_num_heads]
+  std::vector<std::int32_t> lists{};  ///< [queries, index_topk], where they are given
+};
+
 struct Problem {
   AttentionSpec spec{};
   std::vector<RequestShape> requests{};
@@ -30,6 +38,7 @@ struct Problem {
   std::vector<char> q{};                    ///< [queries, num_qo_heads, head_dim_qk], q_dtype
   std::vector<char> k{};                    ///< [keys, num_kv_heads, head_dim_qk], kv_dtype
   std::vector<char> v{};  ///< [keys, num_kv_heads, head_dim_vo]; empty: slice of k
+  SparseProblem sparse{};
   std::vector<float> sinks{}, slopes{}, k_scales{}, v_scales{};
   float q_scale = 1.0f;
   float k_scale = 1.0f;
@@ -47,8 +56,9 @@ struct Problem {
 /// An answer for every query of a problem, as doubles: exact images of what was stored, so that
 /// equal doubles are equal bits.
 struct Answer {
-  std::vector<double> o{};    ///< [queries, num_qo_heads, head_dim_vo]
-  std::vector<double> lse{};  ///< [queries, num_qo_heads]; empty where not asked for
+  std::vector<double> o{};            ///< [queries, num_qo_heads, head_dim_vo]
+  std::vector<double> lse{};          ///< [queries, num_qo_heads]; empty where not asked for
+  std::vector<std::int32_t> lists{};  ///< [queries, index_topk] of sparse_mla
 };
 
 /// What the subject's oracle says, from ragged keys: no page, layout or step is involved.

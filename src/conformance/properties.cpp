@@ -247,6 +247,16 @@ Outcome cascade_equals_flat(const Subject& subject, const Case& one) {
   return against_reference(subject, problem, cascade);
 }
 
+Outcome all_kept_equals_dense(const Subject& subject, const Case& one) {
+  Answer answer;
+  Problem problem;
+  if (Outcome o = run_whole(subject, one, {}, answer, problem); o.verdict != Verdict::passed)
+    return o;
+  problem.spec.variant = Variant::mla;
+  answer.lists.clear();
+  return against_reference(subject, problem, answer);
+}
+
 Outcome graph_replay(const Subject& subject, const Case& one) {
   auto scene = set_up(subject, one);
   if (!scene.ok()) return outcome_of(scene.status(), one);
@@ -302,6 +312,7 @@ const Property kRefreshEqualsFresh{"refresh_equals_fresh", refresh_equals_fresh}
 const Property kNeighboursDoNotMatter{"neighbours_do_not_matter", neighbours_do_not_matter};
 const Property kPartsMerge{"parts_merge", parts_merge};
 const Property kCascadeEqualsFlat{"cascade_equals_flat", cascade_equals_flat};
+const Property kAllKeptEqualsDense{"all_kept_equals_dense", all_kept_equals_dense};
 const Property kGraphReplay{"graph_replay", graph_replay};
 
 }  // namespace attune::conformance

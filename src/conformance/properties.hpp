@@ -44,6 +44,8 @@ extern const Property kRefusesHostileInput;
 extern const Property kPlansRunTogether;
 /// A recorded run, refreshed and replayed, equals an eager one; a batch it does not fit is refused.
 extern const Property kGraphReplay;
+/// Sparse attention with room for every key is dense attention.
+extern const Property kAllKeptEqualsDense;
 /// Page tables on the device give the bits of page tables on the host, refreshed and replayed.
 extern const Property kPlansOnTheDevice;
 

@@ -120,6 +120,7 @@ Outcome append_then_run(const Subject& subject, const Case& one) {
   for (std::size_t b = 0; b < before->size(); ++b) changed += (*before)[b] != (*after)[b] ? 1 : 0;
   if (changed > written)
     return failed(base::join("append_kv changed ", changed, " bytes, its keys are ", written));
+  if (Status s = stage.check_index_pool(StageOptions{}.garbage); !s.ok()) return failed(s.text());
   Answer answer = stage.blank_answer();
   if (Status s = stage.execute(*scene->backend, step, answer); !s.ok()) return outcome_of(s, one);
   return against_reference(subject, *scene->problem, answer);
@@ -311,6 +312,29 @@ Outcome refuses_hostile_input(const Subject& subject, const Case& one) {
   expect_no_run("scales the spec does not ask for",
                 with([](LayerCall& c) { c.k_scale = c.v_scale = 2.0f; }));
   expect_no_run("a scale of zero", with([](LayerCall& c) { c.k_scale = c.v_scale = 0.0f; }));
+
+  if (p.call.sparse != nullptr) {
+    expect_no_run("no lists of kept keys", with([](LayerCall& c) { c.sparse = nullptr; }));
+    SparseCall changed_lists;
+    const auto with_sparse = [&](auto change) {
+      changed_lists = p.sparse;
+      change(changed_lists);
+      return with([&](LayerCall& c) { c.sparse = &changed_lists; });
+    };
+    expect_no_run("lists of another length",
+                  with_sparse([](SparseCall& s) { ++s.topk_indices.shape[1]; }));
+    expect_no_run("lists of another dtype",
+                  with_sparse([](SparseCall& s) { s.topk_indices.dtype = DType::i64; }));
+    expect_no_run("lists that overlap",
+                  with_sparse([](SparseCall& s) { s.topk_indices.stride[0] = 0; }));
+    expect_no_run("index queries of other heads",
+                  with_sparse([](SparseCall& s) { --s.index_q.shape[1]; }));
+    expect_no_run("no index weights", with_sparse([](SparseCall& s) { s.index_weights = {}; }));
+    expect_no_run("index keys of fewer pages",
+                  with_sparse([](SparseCall& s) { --s.index_cache.shape[0]; }));
+    expect_no_run("index keys of another dtype",
+                  with_sparse([](SparseCall& s) { s.index_cache.dtype = DType::i64; }));
+  }
 
   const auto o = p.o.download();
   if (!o.ok()) return failed(o.status().text());

@@ -103,9 +103,9 @@ constexpr Change kChanges[] = {
                                                    : row.max_head_dim + 1;
        AttentionSpec& s = asked.spec;
        s.head_dim_qk = dim;
-       s.head_dim_vo = s.variant == Variant::mla ? dim - 2 : dim;
-       s.kv_lora_rank = s.variant == Variant::mla ? dim - 2 : 0;
-       s.qk_rope_head_dim = s.variant == Variant::mla ? 2 : 0;
+       s.head_dim_vo = is_latent(s.variant) ? dim - 2 : dim;
+       s.kv_lora_rank = is_latent(s.variant) ? dim - 2 : 0;
+       s.qk_rope_head_dim = is_latent(s.variant) ? 2 : 0;
        return true;
      }},
     {"gqa_group",

@@ -220,13 +220,14 @@ Result<std::unique_ptr<Prepared>> Stage::prepare(const Step& step) {
                                 spec.num_kv_heads, spec.head_dim_qk);
         !s.ok())
       return s;
-    if (spec.variant != Variant::mla) {
+    if (!is_latent(spec.variant)) {
       if (Status s = token_tensor(p.v, p.call.v, keys_of(problem_.v), spec.kv_dtype, keys,
                                   spec.num_kv_heads, spec.head_dim_vo);
           !s.ok())
         return s;
     }
   }
+  if (Status s = prepare_sparse(p); !s.ok()) return s;
   return made;
 }
 
@@ -258,6 +259,8 @@ Result<StagedWorkspace> Stage::workspace(const Backend& backend, const BatchView
 
 Status Stage::blank(Prepared& p) {
   if (Status s = memory().fill(p.o.data(), kNan, p.o.size()); !s.ok()) return s;
+  if (p.call.sparse != nullptr && !case_.given_lists)
+    if (Status s = memory().fill(p.lists.data(), kNan, p.lists.size()); !s.ok()) return s;
   return case_.want_lse ? memory().fill(p.lse.data(), kNan, p.lse.size()) : Status{};
 }
 
@@ -267,6 +270,9 @@ Answer Stage::blank_answer() const {
   Answer answer{
       .o = std::vector<double>(static_cast<std::size_t>(rows * case_.spec.head_dim_vo), nan)};
   if (case_.want_lse) answer.lse.assign(static_cast<std::size_t>(rows), nan);
+  if (case_.spec.variant == Variant::sparse_mla)
+    answer.lists.assign(static_cast<std::size_t>(problem_.num_queries() * case_.spec.index_topk),
+                        std::numeric_limits<std::int32_t>::min());
   return answer;
 }
 
@@ -309,6 +315,7 @@ Status Stage::collect(const Prepared& p, Answer& answer) {
     if (Status s = p.lse.check_guards("lse"); !s.ok()) return s;
   }
   if (Status s = p.o.check_guards("o"); !s.ok()) return s;
+  if (Status s = collect_lists(p, answer); !s.ok()) return s;
   return p.q.check_guards("q");
 }
 

@@ -9,6 +9,8 @@
 #include <optional>
 #include <vector>
 
+#include <attune/sparse_call.hpp>
+
 #include "conformance/case.hpp"
 #include "conformance/problem.hpp"
 
@@ -44,6 +46,8 @@ struct Prepared {
   std::vector<PrefixGroup> groups;
   BatchView batch;
   GuardedMemory q, o, lse, k, v;
+  GuardedMemory lists, index_q, index_weights, index_k;  // of sparse_mla
+  SparseCall sparse;
   LayerCall call;
 };
 
@@ -79,7 +83,8 @@ class Stage {
 
   /// New keys of a step as append_kv wants them, in `dtype`: fills k, v and slot_mapping.
   struct Appended {
-    GuardedMemory k, v, slots;
+    GuardedMemory k, v, slots, index_k;
+    SparseCall sparse;
     LayerCall call;
   };
   [[nodiscard]] Result<std::unique_ptr<Appended>> prepare_append(const Step& step, DType dtype);
@@ -89,6 +94,8 @@ class Stage {
   /// … and what they are to be.
   [[nodiscard]] std::vector<char> wanted_rows(std::int32_t request, std::int32_t j,
                                               bool values) const;
+  /// The pool of index keys, filled with `garbage`, holds the problem's own and nothing else.
+  Status check_index_pool(unsigned char garbage);
   /// Everything in the pools, to see what changed.
   [[nodiscard]] Result<std::vector<char>> pool_bytes();
 
@@ -107,6 +114,15 @@ class Stage {
   [[nodiscard]] std::int64_t row_bytes(bool values) const;
   [[nodiscard]] std::int64_t row_offset(bool values, std::int64_t page, std::int64_t place,
                                         std::int64_t head) const;
+  // stage_sparse.cpp
+  Status allocate_index_pool(const StageOptions& options);
+  Status place_index_keys(const StageOptions& options);
+  [[nodiscard]] std::int64_t index_offset(std::size_t request, std::int64_t key) const;
+  template <class Act>
+  Status for_each_index_row(const Act& act) const;
+  Status prepare_sparse(Prepared& p);
+  Status append_sparse(const Step& step, DType dtype, Appended& made);
+  Status collect_lists(const Prepared& p, Answer& answer);
   void fill_ragged(Prepared& p);
   void fill_paged(Prepared& p);
   void fill_groups(Prepared& p);
@@ -118,6 +134,9 @@ class Stage {
   GuardedMemory pool_;  ///< K and V pages
   std::shared_ptr<void> sparse_owner_;
   std::vector<std::vector<std::int32_t>> pages_;  ///< of each request
+  GuardedMemory index_pool_;
+  std::shared_ptr<void> index_owner_;
+  TensorView index_cache_;
   GuardedMemory sinks_, slopes_, k_scales_, v_scales_;
   LayerCall base_call_;
   std::int64_t num_pages_ = 0;

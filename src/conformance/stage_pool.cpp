@@ -170,6 +170,7 @@ Status Stage::write_keys(bool values) {
 Status Stage::place(const StageOptions& options) {
   names_groups_ = options.names_groups;
   choose_pages(options);
+  if (Status s = place_index_keys(options); !s.ok()) return s;
   if (Status s = allocate_pool(options); !s.ok() || options.empty_cache) return s;
   if (Status s = write_keys(false); !s.ok() || !apart(case_)) return s;
   return write_keys(true);
@@ -243,6 +244,7 @@ Result<std::unique_ptr<Stage::Appended>> Stage::prepare_append(const Step& step,
   if (Status s = made->slots.upload(bytes); !s.ok()) return s;
   made->call.slot_mapping = {reinterpret_cast<const std::int64_t*>(made->slots.data()),
                              slots.size()};
+  if (Status s = append_sparse(step, dtype, *made); !s.ok()) return s;
   return made;
 }
 

@@ -14,6 +14,12 @@ Variant variant_of(AttentionLayerKind kind) {
   }
 }
 
+/// Index keys are kept in the latents' type, or in 16 bits beside narrower ones.
+DType index_dtype(const GroupDTypes& dtypes) {
+  if (size_of(dtypes.kv) > 1) return dtypes.kv;
+  return dtypes.compute == DType::f16 ? DType::f16 : DType::bf16;
+}
+
 AttentionSpec spec_of(const AttentionConfig& a, const GroupDTypes& dtypes) {
   AttentionSpec s;
   s.variant = variant_of(a.kind);
@@ -23,12 +29,18 @@ AttentionSpec spec_of(const AttentionConfig& a, const GroupDTypes& dtypes) {
   s.num_kv_heads = a.num_kv_heads;
   s.head_dim_qk = a.head_dim_qk;
   s.head_dim_vo = a.head_dim_vo;
-  if (s.variant == Variant::mla || s.variant == Variant::sparse_mla) {
+  if (is_latent(s.variant)) {
     s.num_kv_heads = 1;
     s.kv_lora_rank = a.kv_lora_rank;
     s.qk_rope_head_dim = a.qk_rope_head_dim;
     s.head_dim_qk = a.kv_lora_rank + a.qk_rope_head_dim;
     s.head_dim_vo = a.kv_lora_rank;
+  }
+  if (s.variant == Variant::sparse_mla) {
+    s.index_num_heads = a.indexer.num_heads;
+    s.index_head_dim = a.indexer.head_dim;
+    s.index_topk = a.indexer.topk;
+    s.index_dtype = index_dtype(dtypes);
   }
   s.sm_scale = static_cast<float>(a.sm_scale);
   s.logits_soft_cap = static_cast<float>(a.logits_soft_cap);

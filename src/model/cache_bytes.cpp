@@ -31,6 +31,13 @@ const AttentionConfig* config_of(const ModelConfig& config, const LayerGroup& gr
   return group.encoder || group.layers.empty() ? nullptr : config.attention_of(group.layers[0]);
 }
 
+/// Layers that keep index keys: the others share lists.
+std::int64_t indexing_layers(const ModelConfig& config, const LayerGroup& group) {
+  return std::ranges::count_if(group.layers, [&](int layer) {
+    return config.layers[static_cast<std::size_t>(layer)].owns_indexer;
+  });
+}
+
 CacheBytes dsv4_bytes(const AttentionConfig& a, const GroupSelection& g) {
   const double entry = g.group.spec.kv_dtype == DType::fp8_e4m3
                            ? kDsv4Fp8TokenBytes
@@ -68,11 +75,12 @@ CacheBytes cache_bytes(const ModelConfig& config, const GroupSelection& g) {
   const AttentionConfig* a = config_of(config, g.group);
   if (s.variant == Variant::dsv4 && a != nullptr) return dsv4_bytes(*a, g);
   double token = paged_token_bytes(g);
-  if (s.variant == Variant::sparse_mla && a != nullptr)
-    token += index_key_bytes(a->indexer.head_dim);
   if (s.variant == Variant::minimax_sparse && a != nullptr)
     token += a->indexer.head_dim * static_cast<double>(size_of(s.q_dtype));
   bytes.per_token = token * static_cast<double>(layers);
+  if (s.variant == Variant::sparse_mla)
+    bytes.per_token += static_cast<double>(indexing_layers(config, g.group)) * s.index_head_dim *
+                       static_cast<double>(size_of(s.index_dtype));
   if (s.window_left >= 0) bytes.bounded_tokens = s.window_left + 1;
   if (s.attention_chunk > 0) bytes.bounded_tokens = s.attention_chunk;
   if (s.kind == AttentionKind::cross) {

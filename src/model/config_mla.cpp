@@ -26,8 +26,13 @@ void read_indexer(const ConfigDraft& d, AttentionConfig& a) {
 /// GLM-5.2: "shared" layers reuse the top-k of the layer before.
 void read_indexer_types(ConfigDraft& d) {
   const std::vector<std::string> types = d.text.texts("indexer_types");
-  for (std::size_t i = 0; i < types.size() && i < d.config.layers.size(); ++i)
+  for (std::size_t i = 0; i < types.size() && i < d.config.layers.size(); ++i) {
     d.config.layers[i].owns_indexer = types[i] != "shared";
+    if (types[i] != "full" && types[i] != "shared")
+      d.complain("config: indexer_types holds '" + types[i] + "', wanted full or shared");
+  }
+  if (!d.config.layers.empty() && !d.config.layers[0].owns_indexer)
+    d.complain("config: indexer_types begins with shared: there is no layer before the first");
 }
 
 }  // namespace
@@ -56,6 +61,8 @@ void build_deepseek(ConfigDraft& d) {
     if (d.text.has("index_topk")) {
       d.attention.kind = AttentionLayerKind::sparse_mla;
       read_indexer(d, d.attention);
+      if (d.attention.q_lora_rank == 0)
+        d.complain("config: an indexer reads the query latent, but q_lora_rank is 0 or missing");
       // DeepSeek-V3.2's indexer turns halves, GLM-5's turns pairs.
       d.attention.indexer.rope_interleaved =
           d.text.flag("indexer_rope_interleave", d.config.model_type == "glm_moe_dsa");

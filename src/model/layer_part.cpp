@@ -33,7 +33,8 @@ std::unique_ptr<LayerPart> make_attention(Loader& loader, int layer) {
     case AttentionLayerKind::sliding:
     case AttentionLayerKind::chunked:
     case AttentionLayerKind::encoder: return std::make_unique<GqaMixer>(loader, layer);
-    case AttentionLayerKind::mla: return std::make_unique<MlaMixer>(loader, layer);
+    case AttentionLayerKind::mla:
+    case AttentionLayerKind::sparse_mla: return std::make_unique<MlaMixer>(loader, layer);
     default: loader.fail(not_yet(layer, name(attention->kind))); return nullptr;
   }
 }

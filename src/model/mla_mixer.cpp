@@ -28,7 +28,10 @@ MlaMixer::MlaMixer(Loader& loader, int layer)
   kv_a_ = loader.linear({prefix + "kv_a_proj_with_mqa", rank + config_.qk_rope_head_dim}, hidden);
   kv_norm_ = loader.norm(prefix + "kv_a_layernorm", rank);
   load_expansion(loader, prefix + "kv_b_proj.weight");
-  if (loader.latent_chunk() > 0)
+  const bool sparse = config_.kind == AttentionLayerKind::sparse_mla;
+  if (sparse && loader.config().layers[static_cast<std::size_t>(layer)].owns_indexer)
+    indexer_.emplace(loader, config_, dtype_, prefix + "indexer.");
+  if (loader.latent_chunk() > 0 && !sparse)
     expansion_.emplace(loader, config_, loader.spec(group_), prefix + "kv_b_proj");
   const std::int64_t values = heads * config_.head_dim_vo;
   if (config_.output_gate)
@@ -65,6 +68,7 @@ MlaMixer::Tensors MlaMixer::take(StepMemory& memory, std::int64_t n) const {
   t.k_narrow = take_narrow(memory, dtype_, n, width);
   t.u_narrow = take_narrow(memory, dtype_, n, heads * config_.kv_lora_rank);
   if (gate_) t.gate = memory.take(DType::f32, {n, heads * config_.head_dim_vo});
+  if (indexer_) t.index = indexer_->take(memory, n);
   return t;
 }
 
@@ -96,6 +100,18 @@ void MlaMixer::project(Step& step, const TensorView& x, const Tensors& t) const 
     ops.rope(heads(t.q, config_.head_dim_qk), cos_sin, nope, config_.rope.interleaved);
     ops.rope(heads(columns(t.latent, rank, turned), turned), cos_sin, 0, config_.rope.interleaved);
   }
+  if (indexer_) indexer_->project(step, x, t.q_latent, t.index);
+}
+
+SparseCall MlaMixer::sparse_call(const Step& step, const AttentionPart& part,
+                                 const Tensors& t) const {
+  SparseCall sparse;
+  sparse.topk_indices = rows(step.topk_indices, part.first_row, part.num_rows);
+  if (indexer_) {
+    indexer_->fill(t.index, part.first_row, part.num_rows, sparse);
+    sparse.index_cache = step.input.kv->index(static_cast<std::size_t>(layer_));
+  }
+  return sparse;
 }
 
 Status MlaMixer::attend_absorbed(Step& step, const AttentionPart& part, const LayerCall& cached,
@@ -136,6 +152,11 @@ Status MlaMixer::attend(Step& step, const Tensors& t) const {
     call.v_cache = step.input.kv->v(static_cast<std::size_t>(layer_));
     call.slot_mapping = group.slot_mapping.subspan(static_cast<std::size_t>(part.first_row),
                                                    static_cast<std::size_t>(part.num_rows));
+    SparseCall sparse;
+    if (config_.kind == AttentionLayerKind::sparse_mla) {
+      sparse = sparse_call(step, part, t);
+      call.sparse = &sparse;
+    }
     if (Status s = part.backend->append_kv(call, step.ops.stream()); !s.ok()) return s;
     Status done;
     if (part.expanded.empty()) {

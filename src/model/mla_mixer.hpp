@@ -7,6 +7,8 @@
 //   q~_h = W_UK[h]^T q_n,h                                        rank numbers a head
 //   u_h = softmax(scale (q~_h . c + q_r,h . kr)) c                the backend's part
 //   o_h = W_UV[h] u_h
+// Sparse layers attend to the keys that an indexer keeps, their own or an earlier layer's
+// (indexer.hpp).
 #pragma once
 
 #include <memory>
@@ -14,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "model/indexer.hpp"
 #include "model/latent_expansion.hpp"
 #include "model/layer_part.hpp"
 #include "model/loader.hpp"
@@ -37,10 +40,13 @@ class MlaMixer final : public LayerPart {
     TensorView o;                             ///< [tokens, heads * head_dim_vo]
     TensorView gate;                          ///< likewise, where the output is gated
     TensorView q_narrow, k_narrow, u_narrow;  ///< attention_call.hpp
+    Indexer::Tensors index;                   ///< of a layer with an indexer
   };
   [[nodiscard]] Tensors take(StepMemory& memory, std::int64_t num_tokens) const;
   void load_expansion(Loader& loader, const std::string& name);
   void project(Step& step, const TensorView& x, const Tensors& t) const;
+  [[nodiscard]] SparseCall sparse_call(const Step& step, const AttentionPart& part,
+                                       const Tensors& t) const;
   Status attend(Step& step, const Tensors& t) const;
   /// The rows of one part, absorbed.
   Status attend_absorbed(Step& step, const AttentionPart& part, const LayerCall& cached,
@@ -56,8 +62,9 @@ class MlaMixer final : public LayerPart {
   std::unique_ptr<Linear> kv_a_;
   std::unique_ptr<Linear> gate_;
   std::unique_ptr<Linear> output_;
-  std::unique_ptr<HeadLinears> absorb_;       ///< W_UK[h] transposed, [rank, nope]
-  std::unique_ptr<HeadLinears> expand_;       ///< W_UV[h], [head_dim_vo, rank]
+  std::unique_ptr<HeadLinears> absorb_;  ///< W_UK[h] transposed, [rank, nope]
+  std::unique_ptr<HeadLinears> expand_;  ///< W_UV[h], [head_dim_vo, rank]
+  std::optional<Indexer> indexer_;
   std::optional<LatentExpansion> expansion_;  ///< where steps may have expanded parts
   Norm q_norm_;
   Norm kv_norm_;

@@ -6,6 +6,16 @@
 #include "model/loader.hpp"
 
 namespace attune::model {
+namespace {
+
+/// Keys that a list of sparse layers holds; 0 = there are none.
+int indexer_topk(const ModelConfig& config) {
+  for (const AttentionConfig& a : config.attention)
+    if (a.kind == AttentionLayerKind::sparse_mla) return a.indexer.topk;
+  return 0;
+}
+
+}  // namespace
 
 Model::Model(const ModelConfig& config, std::vector<AttentionGroup> groups, Ops& ops,
              const ModelOptions& options)
@@ -63,6 +73,8 @@ Model::StepTensors Model::take(StepMemory& memory, std::int64_t num_tokens,
     t.shortcut = memory.take(DType::f32, {num_tokens, config_.hidden_size});
   if (config_.router_hidden_size > 0)
     t.router_states = memory.take(DType::f32, {num_tokens, config_.router_hidden_size});
+  if (const int topk = indexer_topk(config_); topk > 0)
+    t.topk_indices = memory.take(DType::i32, {num_tokens, topk});
   t.last = memory.take(DType::f32, {num_logit_rows, config_.hidden_size});
   t.logits = memory.take(DType::f32, {num_logit_rows, config_.vocab_size});
   t.choices = memory.take(DType::u8, {num_logit_rows * static_cast<std::int64_t>(sizeof(Choice))});
@@ -131,6 +143,7 @@ Status Model::compute(const StepInput& input) {
             .query_scale = ropes_.query_scale(),
             .shortcut = t.shortcut,
             .router_states = t.router_states,
+            .topk_indices = t.topk_indices,
             .per_layer_inputs = {}};
   if (per_layer_inputs_) {
     step.per_layer_inputs = per_layer_inputs_->take(memory, num_tokens);

@@ -68,6 +68,7 @@ class Model {
     TensorView x;              ///< [tokens, hidden]
     TensorView shortcut;       ///< likewise, where experts skip a layer
     TensorView router_states;  ///< [tokens, router_hidden_size], where routers have states
+    TensorView topk_indices;   ///< i32 [tokens, topk], where layers are sparse
     TensorView last;           ///< [logit rows, hidden]
     TensorView logits;         ///< [logit rows, vocab]
     TensorView choices;        ///< bytes of Choice [logit rows]

@@ -71,6 +71,7 @@ struct Step {
   std::span<const TensorView> query_scale;  ///< likewise, Llama-4's temperature
   TensorView shortcut{};        ///< LongCat: experts' output on its way to the next layer
   TensorView router_states{};   ///< ZAYA: what a layer's router leaves for the next one's
+  TensorView topk_indices{};    ///< sparse_mla: i32 [tokens, topk], the last indexer's lists
   TensorView per_layer_inputs;  ///< Gemma-4: [tokens, layers * size]
 };
 

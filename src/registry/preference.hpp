@@ -44,6 +44,10 @@ inline constexpr PreferenceRow kPreferences[] = {
      .variants = {Variant::gqa, Variant::mla},
      .candidates = {{"intel_amx"}, {"cpu"}, {"torch_native"}, {"reference"}}},
 
+    {.devices = {DeviceClass::cpu, DeviceClass::cpu_amx},
+     .variants = {Variant::sparse_mla},
+     .candidates = {{"cpu"}, {"reference"}}},
+
     {.devices = {DeviceClass::sm7x},
      .variants = {Variant::gqa, Variant::mla},
      .candidates = {{"flashinfer", When::no_sinks}, {"triton"}, {"torch_native"}, {"reference"}}},

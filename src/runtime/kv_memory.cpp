@@ -61,7 +61,11 @@ Result<KvMemory> KvMemory::make(const model::ModelConfig& config, const BackendS
                     .num_kv_heads = attention.spec.num_kv_heads,
                     .head_dim_qk = attention.spec.head_dim_qk,
                     .head_dim_vo = attention.spec.head_dim_vo},
-          .num_pages = memory.num_pages_[static_cast<std::size_t>(cache_group)]};
+          .num_pages = memory.num_pages_[static_cast<std::size_t>(cache_group)],
+          .index_head_dim = config.layers[static_cast<std::size_t>(layer)].owns_indexer
+                                ? attention.spec.index_head_dim
+                                : 0,
+          .index_dtype = attention.spec.index_dtype};
     }
   }
   Result<cache::KvStorage> storage = cache::KvStorage::make(

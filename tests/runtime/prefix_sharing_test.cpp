@@ -291,10 +291,10 @@ TEST(PrefixSharing, ManyRequestsOfOnePrefixGiveTheTokensOfEach) {
 
 INSTANTIATE_TEST_SUITE_P(Families, PrefixSharingOf,
                          testing::Values("llama", "gemma3_text", "exaone4", "gpt_oss", "mistral",
-                                         "llama4_text", "deepseek_v3", "qwen3_next", "kimi_linear",
-                                         "falcon_h1", "bamba", "granitemoehybrid", "nemotron_h",
-                                         "minimax", "lfm2", "olmo_hybrid", "mamba2", "qwen3_5_text",
-                                         "lfm2_moe"),
+                                         "llama4_text", "deepseek_v3", "glm_moe_dsa", "qwen3_next",
+                                         "kimi_linear", "falcon_h1", "bamba", "granitemoehybrid",
+                                         "nemotron_h", "minimax", "lfm2", "olmo_hybrid", "mamba2",
+                                         "qwen3_5_text", "lfm2_moe"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -168,7 +168,7 @@ void expect_no_difference(const Opening& opening, const RequestOptions& options,
 
 TEST(Speculation, ChangesNoGreedyToken) {
   for (const char* family :
-       {"llama", "exaone4", "gemma3_text", "gpt_oss", "deepseek_v3", "llama4_text"})
+       {"llama", "exaone4", "gemma3_text", "gpt_oss", "deepseek_v3", "glm_moe_dsa", "llama4_text"})
     expect_no_difference({.family = family, .speculation = {.max_drafts = 6}},
                          {.max_new_tokens = 60});
 }

@@ -4,6 +4,7 @@
 #include "backends/cpu/descriptor.hpp"
 #include "backends/cpu/with_cascade.hpp"
 #include "backends/shared/cpu_backend.hpp"
+#include "kernels/index_scores/table.hpp"
 #include "kernels/paged_decode/table.hpp"
 #include "kernels/ragged_prefill/table.hpp"
 
@@ -23,7 +24,8 @@ Result<std::unique_ptr<Backend>> make_with_cascade(const BackendContext& context
     // Tokens of the fp8 latent cache are widened on their way in.
     const DType keys = c.kv_layout == KvLayout::mla_latent_fp8 ? DType::bf16 : c.spec.kv_dtype;
     return shared::CpuKernels{.decode = kernels::paged_decode::find(isa, c.spec.q_dtype, keys),
-                              .prefill = kernels::ragged_prefill::find(isa, c.spec.q_dtype, keys)};
+                              .prefill = kernels::ragged_prefill::find(isa, c.spec.q_dtype, keys),
+                              .scores = kernels::index_scores::find(isa, c.spec.index_dtype)};
   };
   return shared::make_cpu_backend(context, kDescriptor, find, cascade);
 }

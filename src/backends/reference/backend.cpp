@@ -10,11 +10,13 @@
 
 #include <attune/backend.hpp>
 #include <attune/descriptor.hpp>
+#include <attune/sparse_call.hpp>
 #include <attune/validate.hpp>
 
 #include "attention/lse.hpp"
 #include "attention/mask.hpp"
 #include "backends/reference/descriptor.hpp"
+#include "backends/reference/indexer.hpp"
 #include "backends/reference/kv_rows.hpp"
 #include "backends/shared/dense_glue.hpp"
 #include "backends/shared/linear_backend.hpp"
@@ -88,20 +90,45 @@ struct Slice {
   double* q;       ///< [head_dim_qk]
   double* row;     ///< [max(head_dim_qk, head_dim_vo)]: one stored key or value
   double* o;       ///< [head_dim_vo]
-  double* logits;  ///< [max_kv_len]
+  double* logits;  ///< [max_logits]
 };
 
-std::int64_t fixed_doubles(const AttentionSpec& spec) {
+bool is_sparse(const AttentionSpec& spec) { return spec.variant == Variant::sparse_mla; }
+
+/// A list of kept keys may name one more than once.
+std::int64_t max_logits(const AttentionSpec& spec, std::int64_t max_kv_len) {
+  return is_sparse(spec) ? std::max<std::int64_t>(max_kv_len, spec.index_topk) : max_kv_len;
+}
+
+/// A query head, a key, and a score and a place for every key.
+std::int64_t indexer_doubles(const AttentionSpec& spec, std::int64_t max_kv_len) {
+  if (!is_sparse(spec)) return 0;
+  return 2 * std::int64_t{spec.index_head_dim} + max_kv_len + (max_kv_len + 1) / 2;
+}
+
+std::int64_t thread_doubles(const AttentionSpec& spec, std::int64_t max_kv_len) {
   return std::int64_t{spec.head_dim_qk} + std::max(spec.head_dim_qk, spec.head_dim_vo) +
-         spec.head_dim_vo;
+         spec.head_dim_vo + max_logits(spec, max_kv_len) + indexer_doubles(spec, max_kv_len);
 }
 
 Slice slice_of(const Workspace& workspace, const AttentionSpec& spec, std::int64_t max_kv_len,
                int thread) {
-  auto* base = static_cast<double*>(workspace.device) + thread * (fixed_doubles(spec) + max_kv_len);
+  auto* base = static_cast<double*>(workspace.device) + thread * thread_doubles(spec, max_kv_len);
   double* row = base + spec.head_dim_qk;
   double* o = row + std::max(spec.head_dim_qk, spec.head_dim_vo);
   return {.q = base, .row = row, .o = o, .logits = o + spec.head_dim_vo};
+}
+
+IndexerScratch indexer_scratch(const Workspace& workspace, const AttentionSpec& spec,
+                               std::int64_t max_kv_len, int thread) {
+  double* const q = static_cast<double*>(workspace.device) +
+                    (thread + 1) * thread_doubles(spec, max_kv_len) -
+                    indexer_doubles(spec, max_kv_len);
+  double* const scores = q + 2 * spec.index_head_dim;
+  return {.q = q,
+          .key = q + spec.index_head_dim,
+          .scores = scores,
+          .order = reinterpret_cast<std::int32_t*>(scores + max_kv_len)};
 }
 
 /// log2(p) / log2(len) beyond `len`, 1 up to it.
@@ -131,9 +158,59 @@ struct Run {
     return s;
   }
 
-  void compute(std::int64_t token, std::int64_t h, int thread) const {
+  /// A query: whose it is, where it stands, which of the request's keys it may see.
+  struct Query {
+    std::size_t request;
+    std::int64_t row;  ///< within its request
+    std::int64_t position;
+    attention::KeyRange keys;  ///< key indices
+  };
+
+  [[nodiscard]] Query query_of(std::int64_t token) const {
     const auto i =
         static_cast<std::size_t>(batch.request_of_token[static_cast<std::size_t>(token)]);
+    const std::int64_t offset = batch.kv_offset[i];
+    const std::int64_t end = offset + batch.kv_len[i];
+    const std::int64_t row = token - batch.qo_indptr[i];
+    const std::int64_t p = end - (batch.qo_indptr[i + 1] - batch.qo_indptr[i]) + row;
+    const attention::MaskRule rule{.causal = spec.causal && !spec.custom_mask,
+                                   .window_left = spec.window_left,
+                                   .window_right = spec.window_right,
+                                   .attention_chunk = spec.attention_chunk};
+    const attention::KeyRange range = attention::visible_range(rule, p, offset, end);
+    return {i, row, p, {range.begin - offset, range.end - offset}};
+  }
+
+  /// The keys that a query attends to, in order: all that it sees, or those its list names.
+  template <class Do>
+  void for_each_key(const Query& q, std::int64_t token, const Do& act) const {
+    if (is_sparse(spec)) {
+      const TensorView& lists = call.sparse->topk_indices;
+      const auto* const list = lists.as<std::int32_t>() + token * lists.stride[0];
+      for (int n = 0; n < spec.index_topk; ++n)
+        if (list[n] >= q.keys.begin && list[n] < q.keys.end) act(std::int64_t{list[n]});
+      return;
+    }
+    for (std::int64_t c = q.keys.begin; c < q.keys.end; ++c)
+      if (batch.mask_allows(q.request, q.row, c)) act(c);
+  }
+
+  /// Fills the list of one query from its indexer.
+  void choose_keys(std::int64_t token, int thread) const {
+    const Query q = query_of(token);
+    const IndexerScratch work = indexer_scratch(workspace, spec, batch.facts.max_kv_len, thread);
+    const KvRows keys = index_rows(call, batch.facts.source == KvSource::ragged);
+    const bool all = q.keys.end <= spec.index_topk;
+    for (std::int64_t c = 0; c < q.keys.end && !all; ++c) {
+      keys.read(batch.slot(q.request, c), 0, work.key);
+      work.scores[c] = index_score(spec, call, token, work.key, work.q);
+    }
+    keep_largest(spec, call, token, q.keys.end, work);
+  }
+
+  void compute(std::int64_t token, std::int64_t h, int thread) const {
+    const Query query = query_of(token);
+    const std::size_t i = query.request;
     const Slice work = slice_of(workspace, spec, batch.facts.max_kv_len, thread);
     const std::int64_t kv_head = h / spec.gqa_group_size();
     const double k_scale =
@@ -141,43 +218,29 @@ struct Run {
     const double v_scale =
         call.v_scale_per_head != nullptr ? call.v_scale_per_head[kv_head] : call.v_scale;
 
-    const std::int64_t kv_len = batch.kv_len[i];
     const std::int64_t offset = batch.kv_offset[i];
-    const std::int64_t row = token - batch.qo_indptr[i];
-    const std::int64_t qo_len = batch.qo_indptr[i + 1] - batch.qo_indptr[i];
-    const std::int64_t p = offset + kv_len - qo_len + row;
-    const attention::MaskRule rule{.causal = spec.causal && !spec.custom_mask,
-                                   .window_left = spec.window_left,
-                                   .window_right = spec.window_right,
-                                   .attention_chunk = spec.attention_chunk};
-    const attention::KeyRange range = attention::visible_range(rule, p, offset, offset + kv_len);
-    const std::int64_t begin = range.begin - offset;
-    const std::int64_t end = range.end - offset;
 
     read_row(call.q, token, h, spec.head_dim_qk, work.q);
     double largest = -std::numeric_limits<double>::infinity();
-    for (std::int64_t c = begin; c < end; ++c) {
-      if (!batch.mask_allows(i, row, c)) {
-        work.logits[c] = -std::numeric_limits<double>::infinity();
-        continue;
-      }
+    double* next = work.logits;
+    for_each_key(query, token, [&](std::int64_t c) {
       k.read(batch.slot(i, c), kv_head, work.row);
       double dot = 0.0;
       for (int d = 0; d < spec.head_dim_qk; ++d) dot += work.q[d] * work.row[d];
-      work.logits[c] = logit(dot, k_scale, h, p, offset + c);
-      largest = std::max(largest, work.logits[c]);
-    }
+      *next = logit(dot, k_scale, h, query.position, offset + c);
+      largest = std::max(largest, *next++);
+    });
 
     std::fill_n(work.o, spec.head_dim_vo, 0.0);
     double denominator = 0.0;
-    for (std::int64_t c = begin; c < end; ++c) {
-      // A hidden key is skipped, not weighed with 0: its value may be NaN.
-      if (!batch.mask_allows(i, row, c)) continue;
-      const double weight = std::exp(work.logits[c] - largest);
+    next = work.logits;
+    // A hidden key is skipped, not weighed with 0: its value may be NaN.
+    for_each_key(query, token, [&](std::int64_t c) {
+      const double weight = std::exp(*next++ - largest);
       denominator += weight;
       v.read(batch.slot(i, c), kv_head, work.row);
       for (int d = 0; d < spec.head_dim_vo; ++d) work.o[d] += weight * work.row[d];
-    }
+    });
     const bool empty = denominator == 0.0;
     const double lse = empty ? attention::kEmptyLse<double> : largest + std::log(denominator);
     double factor = empty ? 0.0 : v_scale / denominator;
@@ -201,7 +264,7 @@ class ReferenceBackend final : public Backend {
 
   [[nodiscard]] WorkspaceSize workspace_size(const BatchBounds& bounds) const override {
     if (bounds.max_qo_tokens == 0) return {};
-    const std::int64_t doubles = num_threads() * (fixed_doubles(context_.spec) + bounds.max_kv_len);
+    const std::int64_t doubles = num_threads() * thread_doubles(context_.spec, bounds.max_kv_len);
     return {.device_bytes = static_cast<std::size_t>(doubles) * sizeof(double)};
   }
 
@@ -229,10 +292,12 @@ class ReferenceBackend final : public Backend {
     if (Status s = attention::validate_slots(call.slot_mapping, slots); !s.ok()) return s;
     const KvRows k = key_rows(call, spec, context_.kv_layout);
     const KvRows v = value_rows(call, spec, context_.kv_layout);
+    const bool indexes = call.sparse != nullptr && call.sparse->index_k.defined();
     for (std::size_t n = 0; n < call.slot_mapping.size(); ++n) {
       const std::int64_t slot = call.slot_mapping[n];
       if (slot < 0) continue;
       const auto token = static_cast<std::int64_t>(n);
+      if (indexes) index_rows(call, false).write(slot, 0, call.sparse->index_k, token, 1.0);
       for (int h = 0; h < spec.num_kv_heads; ++h) {
         const double k_scale =
             call.k_scale_per_head != nullptr ? call.k_scale_per_head[h] : call.k_scale;
@@ -261,22 +326,37 @@ class ReferenceBackend final : public Backend {
         .workspace = mine.workspace(),
         .k = ragged ? ragged_key_rows(call, spec) : key_rows(call, spec, context_.kv_layout),
         .v = ragged ? ragged_value_rows(call, spec) : value_rows(call, spec, context_.kv_layout)};
-    const std::int64_t items = batch.facts.num_qo_tokens * spec.num_qo_heads;
-    const auto body = [](void* context, std::int64_t item, int thread) {
-      const Run& shared = *static_cast<const Run*>(context);
+    const std::int64_t tokens = batch.facts.num_qo_tokens;
+    if (is_sparse(spec) && call.sparse->index_q.defined())
+      for_each(tokens, run, [](const Run& shared, std::int64_t token, int thread) {
+        shared.choose_keys(token, thread);
+      });
+    for_each(tokens * spec.num_qo_heads, run, [](const Run& shared, std::int64_t item, int thread) {
       const std::int64_t heads = shared.spec.num_qo_heads;
       shared.compute(item / heads, item % heads, thread);
-    };
-    auto* shared = const_cast<Run*>(&run);
-    if (context_.executor != nullptr) {
-      context_.executor->run(items, body, shared);
-    } else {
-      for (std::int64_t item = 0; item < items; ++item) body(shared, item, 0);
-    }
+    });
     return {};
   }
 
  private:
+  void for_each(std::int64_t items, const Run& run, void (*act)(const Run&, std::int64_t, int)) {
+    if (context_.executor == nullptr) {
+      for (std::int64_t item = 0; item < items; ++item) act(run, item, 0);
+      return;
+    }
+    struct Work {
+      const Run& run;
+      void (*act)(const Run&, std::int64_t, int);
+    } work{run, act};
+    context_.executor->run(
+        items,
+        [](void* context, std::int64_t item, int thread) {
+          const Work& w = *static_cast<const Work*>(context);
+          w.act(w.run, item, thread);
+        },
+        &work);
+  }
+
   [[nodiscard]] std::int64_t num_threads() const {
     return context_.executor != nullptr ? context_.executor->num_threads() : 1;
   }
@@ -300,7 +380,7 @@ Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
     return unsupported(base::join("reference runs on cpu, not on ", name(context.device.kind)));
   if (is_linear(spec.variant))
     return shared::make_linear(kDescriptor, context, shared::LinearKernels::reference);
-  if (spec.variant != Variant::gqa && spec.variant != Variant::mla)
+  if (spec.variant != Variant::gqa && !is_latent(spec.variant))
     return unsupported(base::join("reference does not serve ", name(spec.variant)));
   if (spec.relative_bias)
     return unsupported("reference adds no learned relative bias: the call has no tensor for it");
@@ -308,7 +388,7 @@ Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
   if (context.page_size < 1)
     return invalid_argument(base::join("page_size must be positive, have ", context.page_size));
   const bool latent = !tensor::stores_v_apart(context.kv_layout);
-  if (latent != (spec.variant == Variant::mla))
+  if (latent != is_latent(spec.variant))
     return unsupported(base::join("layout ", name(context.kv_layout), " does not hold ",
                                   name(spec.variant), " keys"));
   if (context.kv_layout == KvLayout::mla_latent_fp8 &&

@@ -128,7 +128,7 @@ KvRows ragged_key_rows(const LayerCall& call, const AttentionSpec& spec) {
 }
 
 KvRows ragged_value_rows(const LayerCall& call, const AttentionSpec& spec) {
-  return token_rows(spec.variant == Variant::mla ? call.k : call.v, spec.head_dim_vo);
+  return token_rows(is_latent(spec.variant) ? call.k : call.v, spec.head_dim_vo);
 }
 
 void read_row(const TensorView& tensor, std::int64_t token, std::int64_t head, int width,

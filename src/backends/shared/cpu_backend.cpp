@@ -7,6 +7,7 @@
 #include <attune/validate.hpp>
 
 #include "backends/shared/cpu_planner.hpp"
+#include "backends/shared/cpu_sparse.hpp"
 #include "backends/shared/dense_glue.hpp"
 #include "base/join.hpp"
 #include "kernels/merge_states/merge_states.hpp"
@@ -183,8 +184,10 @@ Status check_context(const BackendContext& context, const BackendDescriptor& des
   const AttentionSpec& spec = context.spec;
   if (context.device.kind != DeviceKind::cpu)
     return unsupported(base::join(me, " runs on cpu, not on ", name(context.device.kind)));
-  if (spec.variant != Variant::gqa && spec.variant != Variant::mla)
-    return unsupported(base::join(me, " serves gqa and mla, not ", name(spec.variant)));
+  const bool served = std::ranges::any_of(descriptor.capabilities, [&](const Capability& row) {
+    return row.variants.contains(spec.variant);
+  });
+  if (!served) return unsupported(base::join(me, " does not serve ", name(spec.variant)));
   if (spec.relative_bias)
     return unsupported(
         base::join(me, " adds no learned relative bias: the call has no tensor for it"));
@@ -193,9 +196,9 @@ Status check_context(const BackendContext& context, const BackendDescriptor& des
     return invalid_argument(base::join("page_size must be positive, have ", context.page_size));
   const bool latent = !tensor::stores_v_apart(context.kv_layout);
   const bool packed = context.kv_layout == KvLayout::mla_latent_fp8;
-  if (latent != (spec.variant == Variant::mla) || (packed && !reads_packed))
+  if (latent != is_latent(spec.variant) || (packed && !reads_packed))
     return unsupported(base::join(me, " reads nhd and hnd for gqa and mla_latent",
-                                  reads_packed ? " or mla_latent_fp8" : "", " for mla, not ",
+                                  reads_packed ? " or mla_latent_fp8" : "", " for latents, not ",
                                   name(context.kv_layout), " for ", name(spec.variant)));
   if (packed &&
       (spec.head_dim_qk != 576 || spec.head_dim_vo != 512 || spec.kv_dtype != DType::fp8_e4m3))
@@ -232,6 +235,8 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const BackendContext& context,
       .packed_latents = context.kv_layout == KvLayout::mla_latent_fp8,
       .decode = kernels.decode,
       .prefill = kernels.prefill};
+  if (spec.variant == Variant::sparse_mla)
+    return make_cpu_sparse(context, descriptor, {.dense = setup, .scores = kernels.scores});
   return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(context, descriptor, setup));
 }
 

@@ -9,6 +9,7 @@
 #include <attune/status.hpp>
 
 #include "kernels/dense/table.hpp"
+#include "kernels/index_scores/table.hpp"
 #include "plan/cascade.hpp"
 
 namespace attune::backends::shared {
@@ -16,6 +17,7 @@ namespace attune::backends::shared {
 struct CpuKernels {
   const kernels::dense::KernelRow* decode = nullptr;
   const kernels::dense::KernelRow* prefill = nullptr;
+  const kernels::index_scores::KernelRow* scores = nullptr;  ///< of names that serve sparse_mla
 };
 
 /// `find` picks the kernels for a context whose spec makes sense; a null row is a refusal.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <attune/sparse_call.hpp>
 #include <attune/validate.hpp>
 
 #include "base/join.hpp"
@@ -34,7 +35,7 @@ attention::PagedKv paged_keys(const LayerCall& call, KvLayout layout, std::int32
 }
 
 attention::PagedKv ragged_keys(const LayerCall& call, Variant variant) {
-  const TensorView& v = variant == Variant::mla ? call.k : call.v;
+  const TensorView& v = is_latent(variant) ? call.k : call.v;
   return {.k = call.k.data,
           .v = v.data,
           .k_page_stride = call.k.stride[0],
@@ -64,7 +65,7 @@ Status append_kv(const LayerCall& call, const AttentionSpec& spec, std::int32_t 
     return s;
 
   struct Work {
-    kernels::append_kv::Params params[2];
+    kernels::append_kv::Params params[2];  // keys, or latents; values, or index keys
     int count = 1;
     std::int64_t tokens = 0;
     std::int64_t tokens_per_item = 0;
@@ -95,6 +96,21 @@ Status append_kv(const LayerCall& call, const AttentionSpec& spec, std::int32_t 
     work.params[1] =
         fill(call.v, call.v_cache, spec.head_dim_vo, call.v_scale, call.v_scale_per_head);
     work.count = 2;
+  } else if (call.sparse != nullptr && call.sparse->index_k.defined()) {
+    const TensorView& in = call.sparse->index_k;
+    const TensorView& cache = call.sparse->index_cache;
+    work.params[1] = {.in = in.data,
+                      .in_dtype = in.dtype,
+                      .in_token_stride = in.stride[0],
+                      .cache = cache.data,
+                      .cache_dtype = cache.dtype,
+                      .page_stride = cache.stride[0],
+                      .token_stride = cache.stride[1],
+                      .page_size = page_size,
+                      .num_heads = 1,
+                      .head_dim = spec.index_head_dim,
+                      .slot_mapping = call.slot_mapping.data()};
+    work.count = 2;
   }
   work.tokens = static_cast<std::int64_t>(call.slot_mapping.size());
   work.packed = layout == KvLayout::mla_latent_fp8;
@@ -105,8 +121,9 @@ Status append_kv(const LayerCall& call, const AttentionSpec& spec, std::int32_t 
         const Work& w = *static_cast<const Work*>(context);
         const std::int64_t first = item * w.tokens_per_item;
         const std::int64_t last = std::min(first + w.tokens_per_item, w.tokens);
-        if (w.packed) return kernels::append_kv::run_packed(w.params[0], first, last);
-        for (int i = 0; i < w.count; ++i) kernels::append_kv::run(w.params[i], first, last);
+        if (w.packed) kernels::append_kv::run_packed(w.params[0], first, last);
+        for (int i = w.packed ? 1 : 0; i < w.count; ++i)
+          kernels::append_kv::run(w.params[i], first, last);
       },
       &work);
   return {};

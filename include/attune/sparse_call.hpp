@@ -1,0 +1,36 @@
+// SparseCall: one layer of sparse latent attention (layer attention), beside LayerCall, whose q, o
+// and latent cache are those of mla. A query attends to at most index_topk keys, all heads to the
+// same (DeepSeek sparse attention, arXiv:2512.02556).
+//
+//   score(t, s) = sum_h index_weights[t, h] * max(0, index_q[t, h] . index_key[s])
+//   kept(t)     = the index_topk visible keys of largest score; all of them where they are as few
+//   o(t)        = mla over kept(t) alone
+// Of equal scores the later key is kept; a NaN counts as the smallest score.
+//
+// Keys are named by their place in the request's page table, 0 … kv_len - 1, as custom masks do: a
+// list means the same whatever pages the keys lie in, and whatever it holds, no byte outside the
+// request's visible keys is read.
+//
+//   call.sparse = {.topk_indices = kept, .index_q = …, …};  run();   // scores, writes `kept`
+//   call.sparse = {.topk_indices = kept};                   run();   // a layer that shares them
+#pragma once
+
+#include <attune/tensor.hpp>
+
+namespace attune {
+
+struct SparseCall {
+  /// i32 [num_qo_tokens, index_topk]. With index_q, run writes them: ascending, -1 behind the last.
+  /// Without, run reads them: in any order, entries that are no visible key (-1 among them) are
+  /// passed over, and a key listed twice counts twice.
+  TensorView topk_indices{};
+  TensorView index_q{};  ///< [num_qo_tokens, index_num_heads, index_head_dim], q_dtype, rotated
+  TensorView index_weights{};  ///< fp32 [num_qo_tokens, index_num_heads], with all factors inside
+  /// New (append_kv) or ragged (run) index keys, [tokens, index_head_dim]. Left out of append_kv
+  /// where the layer has no indexer.
+  TensorView index_k{};
+  TensorView
+      index_cache{};  ///< [pages, page_size, index_head_dim], index_dtype; pages as k_cache's
+};
+
+}  // namespace attune

@@ -1,0 +1,112 @@
+#include "attention/validate_sparse.hpp"
+
+#include <array>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+#include <attune/sparse_call.hpp>
+
+#include "base/join.hpp"
+#include "tensor/shape_match.hpp"
+
+namespace attune::attention {
+namespace {
+
+using base::join;
+
+bool is_float(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
+
+Status match(std::string_view what, const TensorView& view, DType dtype,
+             std::initializer_list<std::int64_t> shape, bool written = false) {
+  return tensor::match(view, {.name = what, .dtype = dtype, .shape = shape, .written = written});
+}
+
+Status match_cache(const SparseCall& sparse, const AttentionSpec& spec, std::int32_t page_size,
+                   std::int64_t pages, bool written) {
+  if (Status s = match("index_cache", sparse.index_cache, spec.index_dtype,
+                       {tensor::kAnySize, page_size, spec.index_head_dim}, written);
+      !s.ok())
+    return s;
+  if (sparse.index_cache.shape[0] == pages) return {};
+  return invalid_argument(
+      join("index_cache has ", sparse.index_cache.shape[0], " pages, k_cache has ", pages));
+}
+
+Status check_presence(const LayerCall& call, const AttentionSpec& spec) {
+  const bool wanted = spec.variant == Variant::sparse_mla;
+  if (wanted == (call.sparse != nullptr)) return {};
+  return invalid_argument(
+      wanted ? "a sparse_mla call brings its lists in LayerCall::sparse, have none"
+             : join("LayerCall::sparse belongs to sparse_mla, not to ", name(spec.variant)));
+}
+
+}  // namespace
+
+Status validate_indexer(const AttentionSpec& spec) {
+  if (spec.index_num_heads < 1 || spec.index_head_dim < 1 || spec.index_topk < 1)
+    return invalid_argument(
+        join("sparse_mla has an indexer: want positive index_num_heads, "
+             "index_head_dim and index_topk, have ",
+             spec.index_num_heads, ", ", spec.index_head_dim, " and ", spec.index_topk));
+  if (!is_float(spec.index_dtype))
+    return invalid_argument(
+        join("index keys are stored as fp32, bf16 or fp16, not as ", name(spec.index_dtype)));
+  const std::array<std::pair<bool, std::string_view>, 9> missing{
+      {{!spec.causal, "keys behind the query"},
+       {spec.window_left >= 0 || spec.window_right >= 0, "windows"},
+       {spec.attention_chunk > 0, "attention chunks"},
+       {spec.custom_mask, "custom masks"},
+       {spec.logits_soft_cap > 0.0f, "soft caps"},
+       {spec.sinks, "attention sinks"},
+       {spec.alibi, "alibi slopes"},
+       {spec.relative_bias, "a learned relative bias"},
+       {spec.xai_temperature_len > 0, "temperatures by length"}}};
+  for (const auto& [asked, what] : missing)
+    if (asked) return unsupported(join("sparse_mla is defined without ", what));
+  return {};
+}
+
+Status validate_sparse_run(const LayerCall& call, const BatchFacts& facts,
+                           const AttentionSpec& spec, std::int32_t page_size) {
+  if (Status s = check_presence(call, spec); !s.ok() || call.sparse == nullptr) return s;
+  const SparseCall& sparse = *call.sparse;
+  const std::int64_t tokens = facts.num_qo_tokens;
+  const bool chooses = sparse.index_q.defined();
+  if (Status s = match("topk_indices", sparse.topk_indices, DType::i32, {tokens, spec.index_topk},
+                       chooses);
+      !s.ok() || !chooses)
+    return s;
+  if (Status s = match("index_q", sparse.index_q, spec.q_dtype,
+                       {tokens, spec.index_num_heads, spec.index_head_dim});
+      !s.ok())
+    return s;
+  if (Status s =
+          match("index_weights", sparse.index_weights, DType::f32, {tokens, spec.index_num_heads});
+      !s.ok())
+    return s;
+  if (facts.source == KvSource::ragged)
+    return match("index_k", sparse.index_k, spec.index_dtype,
+                 {facts.num_kv_tokens, spec.index_head_dim});
+  if (facts.max_page_id < 0) return {};
+  return match_cache(sparse, spec, page_size, call.k_cache.shape[0], false);
+}
+
+Status validate_sparse_append(const LayerCall& call, const AttentionSpec& spec,
+                              std::int32_t page_size, std::int64_t pages) {
+  if (call.sparse == nullptr) return {};
+  if (Status s = check_presence(call, spec); !s.ok()) return s;
+  const SparseCall& sparse = *call.sparse;
+  if (!sparse.index_k.defined()) return {};
+  if (!is_float(sparse.index_k.dtype))
+    return invalid_argument(join("index_k: new index keys must be fp32, bf16 or fp16, have ",
+                                 name(sparse.index_k.dtype)));
+  const auto tokens = static_cast<std::int64_t>(call.slot_mapping.size());
+  if (Status s =
+          match("index_k", sparse.index_k, sparse.index_k.dtype, {tokens, spec.index_head_dim});
+      !s.ok())
+    return s;
+  return match_cache(sparse, spec, page_size, pages, true);
+}
+
+}  // namespace attune::attention
