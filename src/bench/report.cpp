@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -80,17 +82,23 @@ std::string to_csv(const Report& r) {
   return out;
 }
 
+Status check_output(const std::string& path) {
+  if (!path.ends_with(".json") && !path.ends_with(".csv") && !path.ends_with(".html"))
+    return invalid_argument("--output " + path +
+                            ": wanted a name that ends in .json, .csv or .html");
+  errno = 0;
+  const bool opens = std::ofstream(path, std::ios::binary | std::ios::app).is_open();
+  return opens ? Status{} : invalid_argument("cannot write " + path + ": " + std::strerror(errno));
+}
+
 Status write_report(const Report& report, const std::string& path) {
   std::string text;
   if (path.ends_with(".json")) {
     text = to_json(report);
   } else if (path.ends_with(".csv")) {
     text = to_csv(report);
-  } else if (path.ends_with(".html")) {
-    text = to_html(report);
   } else {
-    return invalid_argument("--output " + path +
-                            ": wanted a name that ends in .json, .csv or .html");
+    text = to_html(report);
   }
   std::ofstream out(path, std::ios::binary);
   out << text;

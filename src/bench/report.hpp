@@ -26,7 +26,9 @@ struct Report {
 [[nodiscard]] std::string to_csv(const Report& report);
 [[nodiscard]] std::string to_html(const Report& report);
 
-/// By the ending of `path`: .json, .csv or .html.
+/// Whether write_report could write there, to be asked before anything is measured.
+Status check_output(const std::string& path);
+/// By the ending of `path`: .json, .csv, or .html of any other.
 Status write_report(const Report& report, const std::string& path);
 
 struct Change {

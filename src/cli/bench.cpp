@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include <charconv>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,6 +57,7 @@ Result<std::vector<bench::Case>> wanted_cases(const BenchOptions& o, DeviceKind 
       cases.push_back(std::move(*c));
     }
   }
+  if (cases.empty()) return invalid_argument("--case names no case");
   return cases;
 }
 
@@ -95,9 +97,7 @@ int run_bench(const BenchOptions& o) {
     return report(invalid_argument("--device " + o.common.device +
                                    " is not present: nothing can be timed on it"));
   for (const std::string& path : o.outputs)
-    if (!path.ends_with(".json") && !path.ends_with(".csv") && !path.ends_with(".html"))
-      return report(invalid_argument("--output " + path +
-                                     ": wanted a name that ends in .json, .csv or .html"));
+    if (Status s = bench::check_output(path); !s.ok()) return report(s);
   const Result<std::vector<bench::Case>> cases = wanted_cases(o, device->kind);
   if (!cases.ok()) return report(cases.status());
   const Result<Registry> registry = open_registry(o.common);
@@ -153,7 +153,8 @@ Result<double> parse_fraction(std::string text) {
   if (percent) text.pop_back();
   double value = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < 0.0)
+  if (error != std::errc{} || end != text.data() + text.size() || !(value >= 0.0) ||
+      std::isinf(value))
     return invalid_argument("--max-regression '" + text + "': wanted a share such as 5%");
   return percent ? value / 100.0 : value;
 }
@@ -225,8 +226,10 @@ void add_bench(CLI::App& app, int& exit_code) {
   growth->add_option("FILE", *paths, "JSON of runs on one device, e.g. of --suite growth")
       ->required();
   growth->callback([paths, &exit_code] { exit_code = run_growth(*paths); });
-  command->callback([o, compare, growth, &exit_code] {
-    if (!compare->parsed() && !growth->parsed()) exit_code = run_bench(*o);
+  command->callback([o, command, compare, growth, &exit_code] {
+    if (compare->parsed() || growth->parsed()) return;
+    const Status s = refuse_foreign(*command, kOfModels, "bench: a case's name says it all");
+    exit_code = s.ok() ? run_bench(*o) : report(s);
   });
 }
 

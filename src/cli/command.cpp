@@ -75,6 +75,14 @@ CLI::Validator zero_or_more() {
       "");
 }
 
+Status refuse_foreign(const CLI::App& command, std::initializer_list<const char*> options,
+                      std::string_view what) {
+  for (const char* option : options)
+    if (command.get_option(option)->count() > 0)
+      return invalid_argument(fmt::format("{} means nothing to {}", option, what));
+  return {};
+}
+
 Result<CpuIsa> isa_cap(const CommonOptions& options) {
   if (options.force_isa.empty()) return CpuIsa::amx;
   return parse_cpu_isa(options.force_isa);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,19 @@ void add_common_options(CLI::App& app, CommonOptions& options);
 
 /// Refuses texts with a sign, and what the option's type would refuse: unsigned ones take "-1".
 [[nodiscard]] CLI::Validator zero_or_more();
+
+/// Options that a command has with others and does not honour are refused where they are given.
+Status refuse_foreign(const CLI::App& command, std::initializer_list<const char*> options,
+                      std::string_view what);
+
+/// Those of add_common_options that only a model gives a meaning.
+inline constexpr std::initializer_list<const char*> kOfModels = {"--model",
+                                                                 "--prefill-attention-backend",
+                                                                 "--decode-attention-backend",
+                                                                 "--layer-attention-backend",
+                                                                 "--page-size",
+                                                                 "--kv-cache-dtype",
+                                                                 "--fallback"};
 
 /// The cap of --force-isa (the highest level when it is not given).
 [[nodiscard]] Result<CpuIsa> isa_cap(const CommonOptions& options);

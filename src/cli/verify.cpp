@@ -23,20 +23,10 @@ struct VerifyOptions {
 
 /// Options that only one form honours are refused by the other.
 Status check_form(const CLI::App& command, bool golden) {
-  const std::vector<const char*> foreign =
-      golden ? std::vector<const char*>{"--model", "--cases", "--match", "--cascade"}
-             : std::vector<const char*>{"--model",
-                                        "--prefill-attention-backend",
-                                        "--decode-attention-backend",
-                                        "--layer-attention-backend",
-                                        "--page-size",
-                                        "--kv-cache-dtype",
-                                        "--fallback"};
-  for (const char* option : foreign)
-    if (command.get_option(option)->count() > 0)
-      return invalid_argument(
-          fmt::format("{} means nothing to verify {}", option, golden ? "--golden" : "--cases"));
-  return {};
+  if (golden)
+    return refuse_foreign(command, {"--model", "--cases", "--match", "--cascade"},
+                          "verify --golden");
+  return refuse_foreign(command, kOfModels, "verify --cases");
 }
 
 }  // namespace

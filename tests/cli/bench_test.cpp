@@ -1,0 +1,111 @@
+// attune bench as typed: what is refused before anything is measured, and results held against each
+// other.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "cli/command.hpp"
+#include "support/scratch_folder.hpp"
+
+namespace attune::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::ScratchFolder;
+
+struct Outcome {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+Outcome bench(std::vector<std::string> words) {
+  CLI::App app{"attune", "attune"};
+  Outcome outcome;
+  add_bench(app, outcome.code);
+  words.emplace(words.begin(), "bench");
+  std::reverse(words.begin(), words.end());
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  try {
+    app.parse(words);
+  } catch (const CLI::ParseError& error) {
+    outcome.code = error.get_exit_code() == 0 ? kDone : kBadInput;
+  }
+  outcome.out = testing::internal::GetCapturedStdout();
+  outcome.err = testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+void expect_mistake(const Outcome& o, const std::string& part) {
+  EXPECT_EQ(o.code, kBadInput) << o.err;
+  EXPECT_EQ(o.out, "");
+  EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+  EXPECT_THAT(o.err, HasSubstr(part));
+}
+
+TEST(Bench, EachMistakeIsOneLineBeforeAnythingIsMeasured) {
+  const std::string small = "gqa/decode/bf16/hd64/gqa1/page16/b1x16";
+  expect_mistake(bench({"--case", "nosuch"}), "'nosuch'");
+  expect_mistake(bench({"--case", ","}), "--case names no case");
+  expect_mistake(bench({"--suite", "nosuch"}), "nosuch");
+  expect_mistake(bench({"--case", small, "--suite", "decode"}), "exclude each other");
+  expect_mistake(bench({"--case", small, "--output", "x.txt"}), ".json, .csv or .html");
+  expect_mistake(bench({"--case", small, "--output", "/no/such/folder/x.json"}),
+                 "cannot write /no/such/folder/x.json: No such file");
+  expect_mistake(bench({"--case", small, "--device", "cuda:sm90"}), "is not present");
+  for (const char* option : {"--model", "--page-size", "--kv-cache-dtype"})
+    expect_mistake(bench({"--case", small, option, "16"}), option);
+}
+
+class Results : public testing::Test {
+ protected:
+  /// A result of one case that took so long.
+  [[nodiscard]] std::string of(const std::string& name, double ms) const {
+    const std::string path = (folder_ / name).string();
+    std::ofstream(path) << R"({"rows": [{"case": "gqa/decode/bf16/hd64/gqa1/page16/b1x16",)"
+                        << R"( "backend": "cpu", "device": "cpu", "ms": )" << ms << "}]}";
+    return path;
+  }
+  [[nodiscard]] std::string text(const std::string& content) const {
+    const std::string path = (folder_ / "text.json").string();
+    std::ofstream(path) << content;
+    return path;
+  }
+
+ private:
+  ScratchFolder folder_;
+};
+
+TEST_F(Results, ARegressionExitsWithOne) {
+  const std::string before = of("before.json", 1.0);
+  EXPECT_EQ(bench({"compare", before, of("same.json", 1.04)}).code, kDone);
+  const Outcome slower = bench({"compare", before, of("slower.json", 1.06)});
+  EXPECT_EQ(slower.code, kFailed);
+  EXPECT_THAT(slower.out, HasSubstr("REGRESSED"));
+  EXPECT_EQ(bench({"compare", before, of("slower.json", 1.06), "--max-regression", "10%"}).code,
+            kDone);
+}
+
+TEST_F(Results, WhatIsNoResultOrNoShareIsNamed) {
+  const std::string good = of("good.json", 1.0);
+  expect_mistake(bench({"compare", good, "/no/such.json"}), "/no/such.json");
+  for (const char* content : {"", "{}", "[1]", R"({"rows": 3})", R"({"rows": [3]})",
+                              R"({"rows": [{"case": 1, "backend": [], "ms": "x"}]})"}) {
+    const Outcome o = bench({"compare", good, text(content)});
+    EXPECT_EQ(o.code, kBadInput) << content << o.err;
+    EXPECT_EQ(bench({"growth", text(content)}).code, kBadInput) << content;
+  }
+  for (const char* share : {"x", "-1", "nan", "inf", "5%%", ""})
+    EXPECT_EQ(bench({"compare", good, good, "--max-regression", share}).code, kBadInput) << share;
+}
+
+}  // namespace
+}  // namespace attune::cli
