@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
+#include <random>
 #include <vector>
 
 namespace attune::runtime {
@@ -54,6 +57,49 @@ TEST(Sampler, TopPKeepsTheFewestThatReachIt) {
   EXPECT_EQ(counts.size(), 2u);
   EXPECT_TRUE(counts.contains(1) && counts.contains(4));
   EXPECT_EQ(histogram({.temperature = 1.0, .top_p = 1e-9}, 100).size(), 1u);
+}
+
+/// The rule in its plainest form: all tokens in order.
+std::int32_t sorted_choice(const std::vector<float>& logits, const model::Choice& choice) {
+  std::vector<std::size_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0u);
+  std::ranges::stable_sort(ids, [&](auto a, auto b) { return logits[a] > logits[b]; });
+  if (choice.top_k > 0 && static_cast<std::size_t>(choice.top_k) < ids.size())
+    ids.resize(static_cast<std::size_t>(choice.top_k));
+  const auto weight = [&](std::size_t i) {
+    return std::exp((logits[ids[i]] - static_cast<double>(logits[ids[0]])) / choice.temperature);
+  };
+  const auto sum = [&](std::size_t count) {
+    double total = 0;
+    for (std::size_t i = 0; i < count; ++i) total += weight(i);
+    return total;
+  };
+  std::size_t kept = 0;
+  const double enough = choice.top_p < 1 ? choice.top_p * sum(ids.size()) : INFINITY;
+  for (double reached = 0; kept < ids.size() && reached < enough; ++kept) reached += weight(kept);
+  while (kept > 1 && weight(kept - 1) < choice.min_p) --kept;
+  double left = choice.draw * sum(kept);
+  for (std::size_t i = 0; i + 1 < kept; ++i)
+    if ((left -= weight(i)) < 0) return static_cast<std::int32_t>(ids[i]);
+  return static_cast<std::int32_t>(ids[kept - 1]);
+}
+
+TEST(Sampler, PartialOrderChoosesWhatTheWholeOrderDoes) {
+  // Flat and peaked rows, longer than what is put into order at once.
+  std::mt19937 random(1);
+  std::uniform_real_distribution<double> uniform(0, 1);
+  model::Chooser chooser;
+  for (int row = 0; row < 300; ++row) {
+    std::normal_distribution<float> normal(0, row % 3 == 0 ? 0.1f : 3.0f);
+    std::vector<float> logits(row % 2 == 0 ? 5000 : 300);
+    for (float& x : logits) x = row % 5 == 0 ? std::round(normal(random)) : normal(random);
+    const model::Choice choice{.temperature = row % 7 == 0 ? 3.0 : 0.8,
+                               .top_p = row % 4 == 0 ? 0.97 : 1.0,
+                               .min_p = row % 6 == 0 ? 0.01 : 0.0,
+                               .draw = uniform(random),
+                               .top_k = row % 8 == 0 ? 1000 : 0};
+    EXPECT_EQ(chooser.choose(logits, choice), sorted_choice(logits, choice)) << "row " << row;
+  }
 }
 
 TEST(Sampler, AnInfiniteLogitIsTheBest) {
