@@ -13,42 +13,19 @@
 
 #include "cli/command.hpp"
 #include "support/scratch_folder.hpp"
+#include "support/typed_command.hpp"
 
 namespace attune::cli {
 namespace {
 
 using testing::HasSubstr;
-using testing_support::ScratchFolder;
-
-struct Outcome {
-  int code = -1;
-  std::string out;
-  std::string err;
-};
+using testing_support::expect_mistake;
+using testing_support::Outcome;
+using testing_support::typed;
 
 Outcome bench(std::vector<std::string> words) {
-  CLI::App app{"attune", "attune"};
-  Outcome outcome;
-  add_bench(app, outcome.code);
   words.emplace(words.begin(), "bench");
-  std::reverse(words.begin(), words.end());
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  try {
-    app.parse(words);
-  } catch (const CLI::ParseError& error) {
-    outcome.code = error.get_exit_code() == 0 ? kDone : kBadInput;
-  }
-  outcome.out = testing::internal::GetCapturedStdout();
-  outcome.err = testing::internal::GetCapturedStderr();
-  return outcome;
-}
-
-void expect_mistake(const Outcome& o, const std::string& part) {
-  EXPECT_EQ(o.code, kBadInput) << o.err;
-  EXPECT_EQ(o.out, "");
-  EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
-  EXPECT_THAT(o.err, HasSubstr(part));
+  return typed({add_bench}, std::move(words));
 }
 
 TEST(Bench, EachMistakeIsOneLineBeforeAnythingIsMeasured) {
@@ -81,7 +58,7 @@ class Results : public testing::Test {
   }
 
  private:
-  ScratchFolder folder_;
+  attune::testing_support::ScratchFolder folder_;
 };
 
 TEST_F(Results, ARegressionExitsWithOne) {

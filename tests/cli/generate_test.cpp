@@ -16,37 +16,21 @@
 
 #include "cli/command.hpp"
 #include "support/scratch_folder.hpp"
+#include "support/typed_command.hpp"
 
 namespace attune::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using attune::testing_support::ScratchFolder;
 using nlohmann::json;
 using testing::HasSubstr;
-using testing_support::ScratchFolder;
-
-struct Outcome {
-  int code = -1;
-  std::string out;
-  std::string err;
-};
+using testing_support::expect_mistake;
+using testing_support::Outcome;
+using testing_support::typed;
 
 Outcome attune(std::vector<std::string> words) {
-  CLI::App app{"attune", "attune"};
-  Outcome outcome;
-  add_generate(app, outcome.code);
-  add_embed(app, outcome.code);
-  std::reverse(words.begin(), words.end());
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  try {
-    app.parse(words);
-  } catch (const CLI::ParseError& error) {
-    outcome.code = error.get_exit_code() == 0 ? kDone : kBadInput;
-  }
-  outcome.out = testing::internal::GetCapturedStdout();
-  outcome.err = testing::internal::GetCapturedStderr();
-  return outcome;
+  return typed({add_generate, add_embed}, std::move(words));
 }
 
 std::string golden(const std::string& family) {
@@ -66,15 +50,6 @@ json parsed(const Outcome& o) {
 json stored(const std::string& name) {
   std::ifstream file(std::string(ATTUNE_SOURCE_DIR) + "/tests/golden/" + name);
   return json::parse(file);
-}
-
-/// One line on stderr that begins with the program's name, nothing on stdout, exit code 2.
-void expect_mistake(const Outcome& o, const std::string& part) {
-  EXPECT_EQ(o.code, kBadInput) << o.err;
-  EXPECT_EQ(o.out, "");
-  EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
-  EXPECT_TRUE(o.err.starts_with("attune: ")) << o.err;
-  EXPECT_THAT(o.err, HasSubstr(part));
 }
 
 TEST(Generate, AWeightsCacheIsMadeThenReadAndChangesNothing) {
