@@ -63,10 +63,17 @@ struct LinearFamilyLayers {
 
   // Tensors that the call hands on as they are, in fp32; whole names but for the prefix.
   std::string conv_weight{};    ///< [conv_dim, conv_kernel] numbers
+  std::string conv_bias{};      ///< [conv_dim]
   std::string a_log{};          ///< [num_v_heads]
   std::string dt_bias{};        ///< [num_v_heads], kda: by key channel
   std::string d_skip{};         ///< [num_v_heads]
   std::vector<float> slopes{};  ///< lightning: [num_v_heads]
+
+  // Constants of the call (LinearCall says what they mean).
+  float beta_scale = 1.0f;        ///< 0 or more
+  float gate_lower_bound = 0.0f;  ///< kda; 0 or below
+  float dt_min = 0.0f;            ///< mamba2: 0 <= dt_min <= dt_max
+  float dt_max = 3.4e38f;
 
   /// Layers that are the family's; empty = all. The others are softmax attention by the
   /// common keys and names (Llama's).

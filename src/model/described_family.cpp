@@ -1,6 +1,7 @@
 #include "model/described_family.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,13 @@ std::string complaint_about(const LinearFamilyLayers& l) {
     return "a state of " + number(l.head_dim_v) + " x " + number(l.head_dim_k);
   if (!l.slopes.empty() && l.slopes.size() != static_cast<std::size_t>(l.num_v_heads))
     return number(l.slopes.size()) + " slopes for " + number(l.num_v_heads) + " value heads";
+  constexpr float kMostNumber = std::numeric_limits<float>::max();
+  if (!(l.beta_scale >= 0 && l.beta_scale <= kMostNumber))
+    return "a beta scale of " + number(l.beta_scale);
+  if (!(l.gate_lower_bound <= 0 && l.gate_lower_bound >= -kMostNumber))
+    return "a lower bound of gates of " + number(l.gate_lower_bound);
+  if (!(l.dt_min >= 0 && l.dt_min <= l.dt_max && l.dt_max <= kMostNumber))
+    return "steps of " + number(l.dt_min) + " to " + number(l.dt_max);
   return "";
 }
 

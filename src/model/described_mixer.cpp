@@ -12,8 +12,13 @@ DescribedMixer::DescribedMixer(Loader& loader, int layer) : layer_(loader, layer
   const std::int64_t v_heads = c.num_v_heads;
   const std::int64_t keys = std::int64_t{c.num_k_heads} * c.head_dim_k;
   const std::int64_t gates = c.variant == Variant::kda ? v_heads * c.head_dim_k : v_heads;
-  convolves_alone_ = c.variant == Variant::short_conv;
-  width_ = convolves_alone_ ? c.conv_dim : v_heads * c.head_dim_v;
+  const bool convolves_alone = c.variant == Variant::short_conv;
+  width_ = convolves_alone ? c.conv_dim : v_heads * c.head_dim_v;
+  constants_.conv_silu = !convolves_alone;
+  constants_.beta_scale = names.beta_scale;
+  constants_.gate_lower_bound = names.gate_lower_bound;
+  constants_.dt_min = names.dt_min;
+  constants_.dt_max = names.dt_max;
 
   const auto input = [&](const std::string& name, TensorView LinearCall::*member,
                          std::int64_t width) {
@@ -32,6 +37,7 @@ DescribedMixer::DescribedMixer(Loader& loader, int layer) : layer_(loader, layer
     if (!name.empty()) numbers_.push_back({member, loader.flat(prefix + name, size)});
   };
   numbers(names.conv_weight, &LinearCall::conv_weight, std::int64_t{c.conv_dim} * c.conv_kernel);
+  numbers(names.conv_bias, &LinearCall::conv_bias, c.conv_dim);
   numbers(names.a_log, &LinearCall::a_log, v_heads);
   numbers(names.dt_bias, &LinearCall::dt_bias, gates);
   numbers(names.d_skip, &LinearCall::d_skip, v_heads);
@@ -49,8 +55,7 @@ void DescribedMixer::lay_out(StepMemory& memory, std::int64_t num_tokens) const 
 
 Status DescribedMixer::forward(Step& step, const TensorView& x, const TensorView& out) const {
   const auto frame = step.memory.frame();
-  LinearCall call;
-  call.conv_silu = !convolves_alone_;
+  LinearCall call = constants_;
   for (const Input& input : inputs_) {
     call.*input.member = step.memory.take(DType::f32, {step.num_tokens, input.width});
     step.ops.linear(*input.projection, x, call.*input.member);

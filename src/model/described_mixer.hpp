@@ -33,8 +33,8 @@ class DescribedMixer final : public LayerPart {
   };
 
   LinearLayer layer_;
-  bool convolves_alone_ = false;  ///< short_conv: its convolution is o, without activation
-  std::int64_t width_ = 0;        ///< of o
+  LinearCall constants_;    ///< what every call says
+  std::int64_t width_ = 0;  ///< of o
   std::vector<Input> inputs_;
   std::vector<Numbers> numbers_;
   std::unique_ptr<Linear> output_;
