@@ -1,6 +1,7 @@
 #include "kernels/merge_states/merge_states.hpp"
 
 #include <cmath>
+#include <cstdint>
 
 #include "attention/lse.hpp"
 #include "tensor/narrow_float.hpp"
@@ -27,6 +28,45 @@ void store(const dense::Rows& o, std::int64_t at, const float* sums, float facto
     }
   }
 }
+
+/// States that are summed together: each piece of a row is added up in registers, and as many rows
+/// are read at a time as the hardware follows. Sums are formed in the order of the states.
+class Weighed {
+ public:
+  void add(float weight, const float* state) {
+    weight_[count_] = weight;
+    state_[count_++] = state;
+  }
+  [[nodiscard]] bool full() const { return count_ == kMost; }
+
+  void flush(float* sums, int dims) {
+    int d = 0;
+    for (; d + kPiece <= dims; d += kPiece) {
+      float piece[kPiece];
+      for (int i = 0; i < kPiece; ++i) piece[i] = sums[d + i];
+      for (int s = 0; s < count_; ++s) {
+        const float* const from = state_[s] + d;
+        // The same piece of the next row, mostly in another core's cache. Not a pointer into this
+        // row's array, so not pointer arithmetic.
+        const auto next = reinterpret_cast<std::uintptr_t>(from + dims);
+        __builtin_prefetch(reinterpret_cast<const void*>(next));
+        __builtin_prefetch(reinterpret_cast<const void*>(next + kPiece / 2 * sizeof(float)));
+        for (int i = 0; i < kPiece; ++i) piece[i] += weight_[s] * from[i];
+      }
+      for (int i = 0; i < kPiece; ++i) sums[d + i] = piece[i];
+    }
+    for (; d < dims; ++d)
+      for (int s = 0; s < count_; ++s) sums[d] += weight_[s] * state_[s][d];
+    count_ = 0;
+  }
+
+ private:
+  static constexpr int kMost = 16;
+  static constexpr int kPiece = 32;
+  float weight_[kMost];
+  const float* state_[kMost];
+  int count_ = 0;
+};
 
 }  // namespace
 
@@ -56,14 +96,16 @@ void run(const dense::Params& p, const Item& item, const Source* sources, float*
     float total = 0.0f;
     for (int d = 0; d < dims; ++d) sums[d] = 0.0f;
     if (largest != kEmpty) {
+      Weighed some;
       each_state([&](std::int64_t at) {
         const float lse = p.partial_lse[at];
         if (lse == kEmpty) return;
         const float weight = std::exp(lse - largest);
-        const float* const state = p.partial_o + at * dims;
         total += weight;
-        for (int d = 0; d < dims; ++d) sums[d] += weight * state[d];
+        some.add(weight, p.partial_o + at * dims);
+        if (some.full()) some.flush(sums, dims);
       });
+      some.flush(sums, dims);
     }
     const bool empty = total == 0.0f;
     const float lse = empty ? kEmpty : largest + std::log(total);
