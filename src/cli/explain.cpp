@@ -16,6 +16,7 @@
 #include "model/config_parse.hpp"
 #include "model/described_family.hpp"
 #include "model/draft_worker.hpp"
+#include "model/rank_split.hpp"
 
 namespace attune::cli {
 namespace {
@@ -31,6 +32,7 @@ struct ExplainOptions {
   bool deterministic = false;
   bool no_prefix_cache = false;
   std::optional<std::string> draft_worker;
+  int ranks = 1;
 };
 
 Result<model::ModelConfig> read_config(const std::string& path,
@@ -45,14 +47,17 @@ Result<model::ModelConfig> read_config(const std::string& path,
   return std::move(checkpoint->config);
 }
 
-/// The model that is asked about: the target, or its draft worker.
+/// The model that is asked about: the target or its draft worker, or one rank of it.
 Result<model::ModelConfig> subject_of(const ExplainOptions& o,
                                       const model::LinearFamilies& families) {
-  Result<model::ModelConfig> target = read_config(o.common.model, families);
-  if (!target.ok() || !o.draft_worker) return target;
-  const Result<std::vector<model::DraftLayer>> layers = model::parse_draft_layers(*o.draft_worker);
-  if (!layers.ok()) return layers.status();
-  return model::draft_worker(*target, *layers);
+  Result<model::ModelConfig> subject = read_config(o.common.model, families);
+  if (subject.ok() && o.draft_worker) {
+    const auto layers = model::parse_draft_layers(*o.draft_worker);
+    if (!layers.ok()) return layers.status();
+    subject = model::draft_worker(*subject, *layers);
+  }
+  if (!subject.ok() || o.ranks == 1) return subject;
+  return model::rank_of(*subject, o.ranks);
 }
 
 Json refusals_json(const std::vector<Refusal>& refusals) {
@@ -165,6 +170,7 @@ int run_explain(const ExplainOptions& o) {
                 {"architecture", config->architecture},
                 {"device", device->name},
                 {"assume_built", o.assume_built},
+                {"ranks", o.ranks},
                 {"page_size", selection.page_size > 0 ? Json(selection.page_size) : Json()},
                 {"groups", groups_json(selection)},
                 {"fallbacks", selection.fallbacks},
@@ -200,6 +206,10 @@ void add_explain(CLI::App& app, int& exit_code) {
   command->add_option("--draft-worker", options->draft_worker,
                       "answer for the model's draft worker, whose layers are listed in order: full "
                       "or linear, e.g. full,linear");
+  command
+      ->add_option("--ranks", options->ranks,
+                   "answer for one of so many devices that share the model's heads")
+      ->capture_default_str();
   command->add_flag("--deterministic", options->deterministic, "ask for the same bits every run");
   command->add_flag("--no-prefix-cache", options->no_prefix_cache,
                     "prefixes are not reused across requests");

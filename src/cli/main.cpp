@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <new>
 #include <string>
 #include <system_error>
 
@@ -28,6 +29,17 @@ int main(int argc, char** argv) {
   add_generate(app, exit_code);
   add_tables(app, exit_code);
   add_verify(app, exit_code);
+  std::string names;
+  bool known = argc < 2 || argv[1][0] == '-';
+  for (const CLI::App* command : app.get_subcommands({})) {
+    known = known || command->get_name() == argv[1];
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  }
+  if (!known) {
+    std::fprintf(stderr, "attune: no command is called '%s'; wanted one of %s\n", argv[1],
+                 names.c_str());
+    return kBadInput;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -37,6 +49,9 @@ int main(int argc, char** argv) {
     // What fmt throws when stdout takes no more: a reader that left is no failure.
     if (error.code() == std::errc::broken_pipe) return exit_code;
     std::fprintf(stderr, "attune: %s\n", error.what());
+    return kFailed;
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "attune: this machine's memory does not suffice\n");
     return kFailed;
   }
   return finish(exit_code);

@@ -94,6 +94,25 @@ TEST(Explain, ExitCodes) {
   EXPECT_NE(refused.err.find("variant"), std::string::npos);
 }
 
+TEST(Explain, ARankHasItsShareOfTheHeads) {
+  const auto ranked = [](const char* model, const char* ranks) {
+    return run({"explain", "--model", config(model), "--device", "hip:gfx942", "--assume-built",
+                "--ranks", ranks, "--json"});
+  };
+  // aiter takes latents of 16 or 128 heads.
+  for (const auto& [model, ranks, backend] :
+       {std::tuple("deepseek-v3", "8", "aiter"), std::tuple("deepseek-v3", "2", "triton"),
+        std::tuple("kimi-k2-instruct", "1", "triton"),
+        std::tuple("kimi-k2-instruct", "4", "aiter")}) {
+    const json out = json::parse(ranked(model, ranks).out);
+    EXPECT_EQ(out["groups"][0]["backend"], backend) << model << " over " << ranks;
+    EXPECT_EQ(std::to_string(out["ranks"].get<int>()), ranks);
+  }
+  const Outcome uneven = ranked("deepseek-v3", "3");
+  EXPECT_EQ(uneven.code, kBadInput);
+  EXPECT_NE(uneven.err.find("128 query heads do not divide over 3 ranks"), std::string::npos);
+}
+
 TEST(Explain, APhasesNameGoesBeforeTheCommonOne) {
   const std::string names[] = {"", "triton", "flashinfer"};
   for (const std::string& common : names)
