@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <cstdint>
 #include <filesystem>
+#include <iterator>
 
 #include "base/join.hpp"
 
@@ -36,7 +38,10 @@ constexpr FingerprintField kFields[] = {
     {"LinearFamilyLayers", &AbiFingerprint::family_bytes},
     {"LinearFamilyRecord", &AbiFingerprint::record_bytes},
     {"LinearCall", &AbiFingerprint::linear_call_bytes},
+    {"SparseCall", &AbiFingerprint::sparse_call_bytes},
 };
+static_assert(sizeof(AbiFingerprint) == std::size(kFields) * sizeof(std::uint32_t),
+              "each number of the fingerprint is compared");
 
 template <class T, std::size_t N>
 bool same_list(const FixedList<T, N>& a, const FixedList<T, N>& b) {

@@ -5,6 +5,7 @@
 #include "base/join.hpp"
 #include "device/runnable.hpp"
 #include "registry/catalog.hpp"
+#include "registry/descriptor_check.hpp"
 #include "registry/loader.hpp"
 #include "registry/selection.hpp"
 
@@ -51,7 +52,9 @@ Result<Registry> Registry::open(const RegistryOptions& options) {
     if (!plugin.ok()) return plugin.status();
     for (std::size_t i = 0; i < (*plugin)->num_backends; ++i) {
       const PluginBackend& b = (*plugin)->backends[i];
-      if (b.descriptor == nullptr || b.make == nullptr) continue;
+      if (b.descriptor == nullptr || b.make == nullptr)
+        return plugin_error(
+            join("plugin ", path, ": its backend ", i, " lacks a descriptor or a factory"));
       for (const CatalogEntry& known : state->entries) {
         bool deprecated = false;
         if (registry::answers_to(*known.descriptor, b.descriptor->name, deprecated))
@@ -59,6 +62,8 @@ Result<Registry> Registry::open(const RegistryOptions& options) {
                                    " is taken by ",
                                    known.plugin.empty() ? "the catalog" : known.plugin));
       }
+      if (const std::string wrong = registry::complaint_about(*b.descriptor); !wrong.empty())
+        return plugin_error(join("plugin ", path, ": ", wrong));
       state->entries.push_back({b.descriptor, b.make, {}, path});
     }
   }
