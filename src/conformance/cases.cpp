@@ -144,9 +144,11 @@ class HardCases {
       with(one, kAllKeptEqualsDense, smoke, 333, false, "");
       with(one, kAllKeptEqualsDense, smoke, 700, false, "");
     }
-    if (form == BatchForm::decode)
+    if (form == BatchForm::decode) {
       with(typical(form, growing), kRefreshEqualsFresh, true, 0, true, "lists");
-    else if (has(Feature::chunked_prefix))
+      if (has(Feature::cuda_graph))
+        with(typical(form, growing), kGraphReplay, true, 0, true, "lists");
+    } else if (has(Feature::chunked_prefix))
       with(typical(form, growing), kChunkedEqualsWhole, true, 0, true, "lists");
   }
 

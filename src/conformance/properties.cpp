@@ -282,6 +282,7 @@ Outcome graph_replay(const Subject& subject, const Case& one) {
     const auto q = (*prepared)->q.download();
     if (!q.ok()) return failed(q.status().text());
     if (Status s = (*planned)->q.upload(*q); !s.ok()) return failed(s.text());
+    if (Status s = stage.copy_indexer(**prepared, **planned); !s.ok()) return failed(s.text());
     if (Status s = stage.blank(**planned); !s.ok()) return failed(s.text());
     if (Status s = scene->backend->refresh(**plan, (*prepared)->batch, stage.memory().stream());
         !s.ok())

@@ -74,6 +74,8 @@ class Stage {
                                                   std::size_t less = 0);
   [[nodiscard]] Result<StagedWorkspace> workspace(const WorkspaceSize& size, std::size_t less = 0);
 
+  /// The indexer's tensors, or lists that are given, to where another step of this shape has them.
+  Status copy_indexer(const Prepared& from, Prepared& to);
   /// Puts NaN back over o and lse.
   Status blank(Prepared& prepared);
   /// Reads o and lse into the rows of `answer`; fails when a guard or a gap between rows changed.

@@ -168,6 +168,19 @@ Status Stage::prepare_sparse(Prepared& p) {
   return place_rows(memory(), p.sparse.index_k, p.index_k, image);
 }
 
+Status Stage::copy_indexer(const Prepared& from, Prepared& to) {
+  if (!is_sparse(case_)) return {};
+  const auto copy = [](const GuardedMemory& source, GuardedMemory& target) -> Status {
+    if (source.size() == 0) return {};
+    const auto bytes = source.download();
+    if (!bytes.ok()) return bytes.status();
+    return target.upload(*bytes);
+  };
+  if (case_.given_lists) return copy(from.lists, to.lists);
+  if (Status s = copy(from.index_q, to.index_q); !s.ok()) return s;
+  return copy(from.index_weights, to.index_weights);
+}
+
 Status Stage::collect_lists(const Prepared& p, Answer& answer) {
   if (!is_sparse(case_)) return {};
   const auto lists = p.lists.download();

@@ -5,6 +5,9 @@
 
 #include <memory>
 #include <string>
+#include <vector>
+
+#include <attune/sparse_call.hpp>
 
 #include "backends/reference/descriptor.hpp"
 #include "conformance/suite.hpp"
@@ -26,6 +29,9 @@ enum class Fault {
   workspace_has_slack,
   writes_into_the_cache,
   refuses_caps,
+  keeps_one_key_fewer,
+  lists_unlike_what_was_read,
+  index_keys_into_other_slots,
 };
 
 /// The reference with one fault.
@@ -45,7 +51,13 @@ class Faulty final : public Backend {
                           Stream stream) override {
     return inner_->plan(batch, workspace, stream);
   }
-  Status append_kv(const LayerCall& call, Stream stream) override {
+  Status append_kv(const LayerCall& given, Stream stream) override {
+    if (fault_ != Fault::index_keys_into_other_slots || given.slot_mapping.empty())
+      return inner_->append_kv(given, stream);
+    SparseCall latents_only = *given.sparse;
+    latents_only.index_k = {};
+    LayerCall call = given;
+    call.sparse = &latents_only;
     return inner_->append_kv(call, stream);
   }
   Status refresh(Plan& plan, const BatchView& batch, Stream stream) override {
@@ -54,12 +66,33 @@ class Faulty final : public Backend {
   Status run(const Plan& plan, const LayerCall& given, Stream stream) override {
     LayerCall call = given;
     if (fault_ == Fault::no_sinks) call.sinks = nullptr;
+    if (fault_ == Fault::keeps_one_key_fewer) return run_short_lists(plan, call, stream);
     Status status = inner_->run(plan, call, stream);
     if (status.ok()) spoil(call);
     return status;
   }
 
  private:
+  /// Chooses, drops each list's last entry, attends to the rest.
+  Status run_short_lists(const Plan& plan, const LayerCall& call, Stream stream) {
+    if (Status s = inner_->run(plan, call, stream); !s.ok()) return s;
+    const TensorView& lists = call.sparse->topk_indices;
+    std::vector<std::int32_t> dropped;
+    for (std::int64_t row = 0; row < lists.shape[0]; ++row) {
+      std::int32_t& last = lists.as<std::int32_t>()[row * lists.stride[0] + lists.shape[1] - 1];
+      dropped.push_back(last);
+      last = -1;
+    }
+    SparseCall given{.topk_indices = lists};
+    LayerCall again = call;
+    again.sparse = &given;
+    Status status = inner_->run(plan, again, stream);
+    for (std::int64_t row = 0; row < lists.shape[0]; ++row)
+      lists.as<std::int32_t>()[row * lists.stride[0] + lists.shape[1] - 1] =
+          dropped[static_cast<std::size_t>(row)];
+    return status;
+  }
+
   void spoil(const LayerCall& call) const {
     const bool first_row_empty =
         call.lse.defined() && call.lse.num_elements() > 0 && call.lse.as<float>()[0] < -1e30f;
@@ -70,6 +103,8 @@ class Faulty final : public Backend {
     if (fault_ == Fault::writes_behind_o)
       o[static_cast<std::size_t>(call.o.shape[0] * call.o.stride[0]) * size_of(call.o.dtype)] = 0;
     if (fault_ == Fault::leaves_empty_rows && first_row_empty) o[0] = o[1] = o[2] = o[3] = 0xff;
+    if (fault_ == Fault::lists_unlike_what_was_read && call.sparse->topk_indices.num_elements() > 0)
+      ++*call.sparse->topk_indices.as<std::int32_t>();
     if (fault_ == Fault::writes_into_the_cache && call.k_cache.defined())
       ++*static_cast<char*>(call.k_cache.data);
   }
@@ -120,6 +155,15 @@ TEST(PlantedFaults, AreAllFound) {
               HasSubstr("into the cache"));
   EXPECT_THAT(failures_with(Fault::refuses_caps, "gqa/*cap*matches_reference"),
               HasSubstr("declared, yet refused"));
+  EXPECT_EQ(failures_with(Fault::none, "sparse_mla/prefill/bf16/hd96x64*tails*"), "");
+  EXPECT_THAT(failures_with(Fault::keeps_one_key_fewer, "sparse_mla/prefill/bf16/hd96x64*tails*"),
+              HasSubstr("tolerance"));
+  EXPECT_THAT(
+      failures_with(Fault::lists_unlike_what_was_read, "sparse_mla/prefill/bf16/hd96x64*tails*"),
+      HasSubstr("topk_indices of query 0"));
+  EXPECT_THAT(failures_with(Fault::index_keys_into_other_slots,
+                            "sparse_mla/prefill/bf16/hd96x64*append_then_run"),
+              HasSubstr("not what was appended"));
 }
 
 }  // namespace

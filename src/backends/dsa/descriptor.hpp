@@ -6,13 +6,42 @@
 
 namespace attune::backends::dsa {
 
+/// Of the kernels this project has; the other rows are what the method could serve.
+inline constexpr FeatureSet kBuilt =
+    Feature::lse | Feature::kv_scales | Feature::mixed_batch | Feature::target_verify |
+    Feature::draft_extend | Feature::cuda_graph | Feature::deterministic | Feature::chunked_prefix;
+
 inline constexpr BackendDescriptor kDescriptor{
     .name = "dsa",
     .summary =
         "DeepSeek sparse attention: lightning indexer, top-k, latent attention on the kept keys",
     .deprecated_aliases = {"nsa"},
-    .needs = "a kernel in libattune_cuda.so; a library for HIP",
+    .needs = "libattune_cuda.so and a Hopper GPU (compute capability 9.0); a library for HIP",
     .capabilities = {{.device = DeviceKind::cuda,
+                      .status = BackendStatus::unproven,
+                      .sm = {{90, 90}},
+                      .variants = {Variant::sparse_mla},
+                      .phases = {Phase::prefill, Phase::decode},
+                      .q_dtypes = {DType::bf16},
+                      .kv_dtypes = {DType::bf16},
+                      .max_head_dim = 576,
+                      .head_dim_multiple = 8,
+                      .preferred_page_size = 64,
+                      .kv_layouts = {KvLayout::mla_latent},
+                      .features = kBuilt},
+                     {.device = DeviceKind::cuda,
+                      .status = BackendStatus::unproven,
+                      .sm = {{90, 90}},
+                      .variants = {Variant::sparse_mla},
+                      .phases = {Phase::prefill, Phase::decode},
+                      .q_dtypes = {DType::f16},
+                      .kv_dtypes = {DType::f16},
+                      .max_head_dim = 576,
+                      .head_dim_multiple = 8,
+                      .preferred_page_size = 64,
+                      .kv_layouts = {KvLayout::mla_latent},
+                      .features = kBuilt},
+                     {.device = DeviceKind::cuda,
                       .sm = {{90, 90}, {100, 103}, {120, 121}},
                       .variants = {Variant::sparse_mla},
                       .phases = {Phase::prefill, Phase::decode},

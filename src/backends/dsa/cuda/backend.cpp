@@ -1,0 +1,366 @@
+#include "backends/dsa/cuda/backend.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include <cuda_runtime_api.h>
+
+#include <attune/sparse_call.hpp>
+#include <attune/validate.hpp>
+
+#include "attention/lse.hpp"
+#include "backends/dsa/cuda/plan.hpp"
+#include "backends/dsa/descriptor.hpp"
+#include "backends/shared/alignment.hpp"
+#include "backends/shared/cuda/dense_glue.hpp"
+#include "base/cuda/status.hpp"
+#include "base/join.hpp"
+#include "base/math.hpp"
+#include "device/cuda/memory.hpp"
+#include "kernels/append_kv/sm80/launch.hpp"
+#include "kernels/index_scores/sm80/launch.hpp"
+#include "kernels/mla_decode/sm80/launch.hpp"
+#include "kernels/top_k/sm80/launch.hpp"
+
+namespace attune::backends::dsa {
+namespace {
+
+namespace mla = kernels::mla_decode;
+namespace append = kernels::append_kv::sm80;
+namespace scores = kernels::index_scores::sm80;
+namespace lists = kernels::top_k::sm80;
+using device::cuda::native;
+
+/// Blocks that share the keys of a token, of all tokens that are scored at once.
+constexpr std::int64_t kScoreBlocksPerSm = 4;
+/// Keys that a block of the score kernel has at least.
+constexpr std::int64_t kKeysOfBlock = 128;
+
+struct Card {
+  mla::sm80::Instance instance;
+  plan::LatentRules rules;
+  int num_sms = 0;
+  int merge_blocks = 0;
+};
+
+class DsaBackend final : public Backend {
+ public:
+  DsaBackend(const BackendContext& context, const Card& card) : context_(context), card_(card) {
+    context_.executor = nullptr;
+  }
+
+  [[nodiscard]] const BackendDescriptor& descriptor() const override { return kDescriptor; }
+  [[nodiscard]] WorkspaceSize workspace_size(const BatchBounds& bounds) const override {
+    return {.device_bytes = workspace_bytes(sizes_of(bounds))};
+  }
+  Result<PlanHandle> plan(const BatchView& batch, const Workspace& workspace,
+                          Stream stream) override;
+  Status refresh(Plan& plan, const BatchView& batch, Stream stream) override;
+  Status append_kv(const LayerCall& call, Stream stream) override;
+  Status run(const Plan& plan, const LayerCall& call, Stream stream) override;
+
+ private:
+  [[nodiscard]] Sizes sizes_of(const BatchBounds& bounds) const {
+    return {.rules = card_.rules,
+            .limits = plan::latent_limits(card_.rules, bounds.max_qo_tokens),
+            .tokens = bounds.max_qo_tokens,
+            .topk = context_.spec.index_topk,
+            .dim_vo = context_.spec.head_dim_vo,
+            .max_kv_len = bounds.max_kv_len,
+            .kv_entries = bounds.max_kv_entries};
+  }
+  [[nodiscard]] Result<attention::BatchFacts> facts_of(const BatchView& batch) const;
+  [[nodiscard]] Status fill(DsaPlan& plan, const BatchView& batch, bool first, Stream stream) const;
+  [[nodiscard]] Status choose(const DsaPlan& plan, const LayerCall& call, Stream stream) const;
+  [[nodiscard]] mla::Params params_of(const DsaPlan& plan, const LayerCall& call) const;
+
+  BackendContext context_;
+  Card card_;
+};
+
+Result<attention::BatchFacts> DsaBackend::facts_of(const BatchView& batch) const {
+  if (batch.source != KvSource::paged && batch.batch_size() > 0)
+    return unsupported("dsa reads latents from pages only");
+  auto facts = attention::validate_batch(batch, context_.spec, context_.page_size);
+  if (!facts.ok()) return facts;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (facts->num_qo_tokens > kMost / context_.spec.index_topk ||
+      facts->max_page_id >= kMost / context_.page_size)
+    return unsupported(base::join(
+        "dsa counts kept keys and their slots in 31 bits: ", facts->num_qo_tokens, " tokens of ",
+        context_.spec.index_topk, " keys over ", facts->max_page_id + 1, " pages"));
+  return facts;
+}
+
+Status DsaBackend::fill(DsaPlan& plan, const BatchView& batch, bool first, Stream stream) const {
+  if (Status s = make_image(batch, first, plan); !s.ok()) return s;
+  return device::cuda::copy_to_device(plan.parts.work, plan.image.data(), plan.image.size(), stream,
+                                      "dsa: copying a plan to the device");
+}
+
+Result<PlanHandle> DsaBackend::plan(const BatchView& batch, const Workspace& workspace,
+                                    Stream stream) {
+  auto facts = facts_of(batch);
+  if (!facts.ok()) return facts.status();
+  auto made = std::make_unique<DsaPlan>();
+  made->facts = *facts;
+  made->sizes = sizes_of(attention::bounds_of(batch));
+  const std::size_t wanted = workspace_bytes(made->sizes);
+  if (Status s = shared::cuda::check_workspace(workspace, wanted); !s.ok()) return s;
+  // What the caller gave beyond this batch's needs is room for longer requests: a key more is a
+  // score a row and at most a page id a token.
+  constexpr std::int64_t kAlignments = 2 * 64;
+  const std::int64_t spare = std::max<std::int64_t>(
+      0, static_cast<std::int64_t>(workspace.device_bytes - wanted) - kAlignments);
+  const std::int64_t rows = std::max<std::int64_t>(1, made->sizes.score_rows());
+  const std::int64_t more = spare / (4 * (rows + std::max<std::int64_t>(1, made->sizes.tokens)));
+  made->sizes.max_kv_len += more;
+  made->sizes.kv_entries += more * made->sizes.tokens;
+  made->parts = lay_out(workspace.device, made->sizes);
+  if (Status s = fill(*made, batch, true, stream); !s.ok()) return s;
+  return PlanHandle(std::move(made));
+}
+
+Status DsaBackend::refresh(Plan& plan, const BatchView& batch, Stream stream) {
+  auto& mine = static_cast<DsaPlan&>(plan);
+  auto facts = facts_of(batch);
+  if (!facts.ok()) return facts.status();
+  if (Status s = shared::cuda::check_refresh(mine.facts, *facts); !s.ok()) return s;
+  if (Status s = fill(mine, batch, false, stream); !s.ok()) return s;
+  mine.facts = *facts;
+  return {};
+}
+
+Status DsaBackend::append_kv(const LayerCall& call, Stream stream) {
+  const AttentionSpec& spec = context_.spec;
+  if (Status s = attention::validate_append(call, spec, context_.page_size, context_.kv_layout);
+      !s.ok())
+    return s;
+  const auto rows = [&](const TensorView& in, const TensorView& cache, int head_dim, float scale) {
+    return append::Params{.k = {.in = in.data,
+                                .in_token_stride = in.stride[0],
+                                .cache = cache.data,
+                                .page_stride = cache.stride[0],
+                                .token_stride = cache.stride[1],
+                                .head_dim = head_dim,
+                                .scale = scale},
+                          .v = {},
+                          .in_dtype = in.dtype,
+                          .cache_dtype = cache.dtype,
+                          .page_size = context_.page_size,
+                          .num_heads = 1,
+                          .num_tokens = static_cast<std::int64_t>(call.slot_mapping.size()),
+                          .num_slots = cache.shape[0] * context_.page_size,
+                          .slot_mapping = call.slot_mapping.data()};
+  };
+  if (Status s = append::launch(rows(call.k, call.k_cache, spec.head_dim_qk, call.k_scale),
+                                native(stream));
+      !s.ok() || call.sparse == nullptr || !call.sparse->index_k.defined())
+    return s;
+  return append::launch(
+      rows(call.sparse->index_k, call.sparse->index_cache, spec.index_head_dim, 1.0f),
+      native(stream));
+}
+
+/// Lists, slots and counts of all tokens, some tokens' scores at a time.
+Status DsaBackend::choose(const DsaPlan& plan, const LayerCall& call, Stream stream) const {
+  const AttentionSpec& spec = context_.spec;
+  const SparseCall& sparse = *call.sparse;
+  const std::int64_t tokens = plan.facts.num_qo_tokens;
+  const std::int64_t rows = plan.sizes.score_rows();
+  lists::Params keep{.scores = plan.parts.scores,
+                     .scores_stride = plan.sizes.max_kv_len,
+                     .lists = sparse.topk_indices.as<std::int32_t>(),
+                     .lists_stride = sparse.topk_indices.stride[0],
+                     .kv_indices = plan.parts.kv_indices,
+                     .entry_begin = plan.parts.entry_begin,
+                     .visible = plan.parts.visible,
+                     .page_size = context_.page_size,
+                     .slots = plan.parts.slots,
+                     .kept = plan.parts.kept,
+                     .num_tokens = static_cast<std::int32_t>(tokens),
+                     .topk = spec.index_topk};
+  if (!sparse.index_q.defined()) return lists::launch_read(keep, native(stream));
+  scores::Params score{.q = sparse.index_q.data,
+                       .q_token_stride = sparse.index_q.stride[0],
+                       .q_head_stride = sparse.index_q.stride[1],
+                       .weights = sparse.index_weights.as<float>(),
+                       .weights_stride = sparse.index_weights.stride[0],
+                       .keys = sparse.index_cache.data,
+                       .page_stride = sparse.index_cache.stride[0],
+                       .token_stride = sparse.index_cache.stride[1],
+                       .page_size = context_.page_size,
+                       .kv_indices = plan.parts.kv_indices,
+                       .entry_begin = plan.parts.entry_begin,
+                       .visible = plan.parts.visible,
+                       .scores = plan.parts.scores,
+                       .scores_stride = plan.sizes.max_kv_len,
+                       .num_heads = spec.index_num_heads,
+                       .head_dim = spec.index_head_dim,
+                       .topk = spec.index_topk};
+  // A captured run meets longer requests: what it may see at most decides.
+  const std::int64_t blocks = std::clamp<std::int64_t>(
+      base::ceil_div(kScoreBlocksPerSm * card_.num_sms, std::min(rows, tokens)), 1,
+      base::ceil_div(std::max<std::int64_t>(plan.sizes.max_kv_len, 1), kKeysOfBlock));
+  const bool scored = plan.sizes.max_kv_len > spec.index_topk;
+  for (std::int64_t first = 0; first < tokens; first += rows) {
+    keep.first_token = score.first_token = static_cast<std::int32_t>(first);
+    keep.num_tokens = score.num_tokens = static_cast<std::int32_t>(std::min(rows, tokens - first));
+    if (scored)
+      if (Status s = scores::launch(spec.q_dtype, score, static_cast<int>(blocks), native(stream));
+          !s.ok())
+        return s;
+    if (Status s = lists::launch_choose(keep, native(stream)); !s.ok()) return s;
+  }
+  return {};
+}
+
+mla::Params DsaBackend::params_of(const DsaPlan& plan, const LayerCall& call) const {
+  const AttentionSpec& spec = context_.spec;
+  const bool keyless = !call.k_cache.defined();
+  mla::Params p;
+  p.q = call.q.data;
+  p.q_tokens = plan.facts.num_qo_tokens;
+  p.q_token_stride = call.q.stride[0];
+  p.q_head_stride = call.q.stride[1];
+  p.k = keyless ? call.q.data : call.k_cache.data;
+  p.num_pages = keyless ? 1 : call.k_cache.shape[0] * context_.page_size;
+  p.k_token_stride = keyless ? spec.head_dim_qk : call.k_cache.stride[1];
+  p.k_page_stride = p.k_token_stride;
+  p.o = call.o.data;
+  p.o_token_stride = call.o.stride[0];
+  p.o_head_stride = call.o.stride[1];
+  if (call.lse.defined()) {
+    p.lse = call.lse.as<float>();
+    p.lse_token_stride = call.lse.stride[0];
+    p.lse_head_stride = call.lse.stride[1];
+  }
+  p.work = plan.parts.work;
+  p.groups = plan.parts.groups;
+  p.items = plan.parts.items;
+  p.merges = plan.parts.merges;
+  p.kv_indices = plan.parts.slots;
+  p.partial_o = plan.parts.partial_o;
+  p.partial_maximum = plan.parts.partial_maximum;
+  p.partial_sum = plan.parts.partial_sum;
+  p.lanes = plan.shape.lanes;
+  p.num_heads = spec.num_qo_heads;
+  p.block_rows = plan.shape.rows;
+  p.page_size = 1;
+  p.heads_per_block = plan.shape.heads_per_block;
+  p.tokens_per_block = plan.shape.tokens_per_block;
+  p.head_blocks = plan.shape.head_blocks;
+  p.causal = 0;
+  p.dim_qk = spec.head_dim_qk;
+  p.dim_vo = spec.head_dim_vo;
+  p.scale_log2 =
+      spec.sm_scale * call.q_scale * call.k_scale * static_cast<float>(attention::kLog2E);
+  p.v_scale = call.v_scale;
+  return p;
+}
+
+Status DsaBackend::run(const Plan& plan, const LayerCall& call, Stream stream) {
+  const auto& mine = static_cast<const DsaPlan&>(plan);
+  if (Status s = attention::validate_run(call, mine.facts, context_.spec, context_.page_size,
+                                         context_.kv_layout);
+      !s.ok())
+    return s;
+  if (call.q_scale <= 0)
+    return invalid_argument(base::join("dsa wants a positive q_scale, have ", call.q_scale));
+  if (mine.facts.num_qo_tokens == 0) return {};
+  if (Status s = shared::check_alignment("q", call.q); !s.ok()) return s;
+  if (Status s = shared::check_alignment("o", call.o); !s.ok()) return s;
+  if (Status s = shared::check_alignment("the latent cache", call.k_cache); !s.ok()) return s;
+  if (call.k_cache.defined() &&
+      call.k_cache.stride[0] != context_.page_size * call.k_cache.stride[1])
+    return unsupported(
+        base::join("dsa gathers kept latents by slot: pages of k_cache lie together, ",
+                   context_.page_size * call.k_cache.stride[1],
+                   " elements from one to the next, have ", call.k_cache.stride[0]));
+  if (Status s = choose(mine, call, stream); !s.ok()) return s;
+  const std::int32_t groups = plan::latent_groups(card_.rules, mine.shape);
+  if (Status s =
+          lists::launch_lengths({.work = mine.parts.work,
+                                 .items = mine.parts.items,
+                                 .groups = mine.parts.groups,
+                                 .num_groups = groups,
+                                 .most_items = static_cast<std::int32_t>(mine.sizes.limits.items),
+                                 .kept = mine.parts.kept},
+                                native(stream));
+      !s.ok())
+    return s;
+  const mla::Params p = params_of(mine, call);
+  const std::int64_t most_joined = mine.sizes.limits.merges * p.lanes * p.heads_per_block *
+                                   p.tokens_per_block * mla::kMergeSlices;
+  return mla::sm80::launch(
+      card_.instance,
+      {.blocks = groups * mine.shape.lanes,
+       .merge_blocks = static_cast<int>(std::min<std::int64_t>(card_.merge_blocks, most_joined))},
+      p, false, native(stream));
+}
+
+/// What the kernels cannot, asked before anything of CUDA is touched.
+Status check_context(const BackendContext& context) {
+  const AttentionSpec& spec = context.spec;
+  if (context.device.kind != DeviceKind::cuda)
+    return unsupported(base::join("dsa runs on cuda, not on ", name(context.device.kind)));
+  if (spec.variant != Variant::sparse_mla)
+    return unsupported(base::join("dsa serves sparse_mla, not ", name(spec.variant)));
+  if (Status s = attention::validate_spec(spec); !s.ok()) return s;
+  if (context.batch_invariant)
+    return unsupported(
+        "dsa cuts work by the whole batch: a request's bits may depend on its neighbours");
+  if (context.kv_layout != KvLayout::mla_latent)
+    return unsupported(base::join("dsa reads mla_latent, not ", name(context.kv_layout)));
+  if (context.page_size < 1)
+    return invalid_argument(base::join("page_size must be positive, have ", context.page_size));
+  if (spec.head_dim_qk % 8 != 0 || spec.head_dim_vo % 8 != 0 || spec.head_dim_qk > mla::kDimQk)
+    return unsupported(base::join("dsa reads latents whose columns are multiples of 8, ",
+                                  mla::kDimQk, " at most, have ", spec.head_dim_vo, " + ",
+                                  spec.head_dim_qk - spec.head_dim_vo));
+  const DType dtype = spec.q_dtype;
+  if ((dtype != DType::bf16 && dtype != DType::f16) || spec.kv_dtype != dtype ||
+      spec.o_dtype != dtype || spec.index_dtype != dtype)
+    return unsupported(base::join(
+        "dsa wants q, o, latents and index keys all in bf16 or all in fp16, have ", name(dtype),
+        ", ", name(spec.o_dtype), ", ", name(spec.kv_dtype), " and ", name(spec.index_dtype)));
+  if (scores::shared_bytes(spec.index_num_heads, spec.index_head_dim) > scores::kMostShared)
+    return unsupported(base::join("dsa keeps an index query in ", scores::kMostShared,
+                                  " bytes: ", spec.index_num_heads, " heads of ",
+                                  spec.index_head_dim, " numbers do not fit"));
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cuda(const BackendContext& context) {
+  if (Status s = check_context(context); !s.ok()) return s;
+  const auto facts = device::cuda::card_facts(context.device.index);
+  if (!facts.ok()) return facts.status();
+  if (Status s = base::cuda::call_status(cudaSetDevice(context.device.index), "cudaSetDevice");
+      !s.ok())
+    return s;
+  if (facts->sm != 90)
+    return unsupported(base::join("dsa was made for compute capability 9.0, have ", facts->sm / 10,
+                                  ".", facts->sm % 10));
+  const AttentionSpec& spec = context.spec;
+  const mla::sm80::Instance instance =
+      mla::sm80::instance_of(spec.q_dtype, {spec.head_dim_qk, spec.head_dim_vo}, spec.num_qo_heads,
+                             facts->shared_bytes_per_block);
+  const auto blocks_per_sm = mla::sm80::prepare(instance);
+  if (!blocks_per_sm.ok()) return blocks_per_sm.status();
+  const Card card{.instance = instance,
+                  .rules = {.num_heads = spec.num_qo_heads,
+                            .causal = false,
+                            .rows = instance.rows,
+                            .least_rows = instance.rows,
+                            .tile = mla::sm80::kKeys,
+                            .workers = facts->num_sms * *blocks_per_sm},
+                  .num_sms = facts->num_sms,
+                  .merge_blocks = mla::kMergeBlocksPerSm * facts->num_sms};
+  return std::unique_ptr<Backend>(std::make_unique<DsaBackend>(context, card));
+}
+
+}  // namespace attune::backends::dsa

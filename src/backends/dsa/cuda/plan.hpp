@@ -1,0 +1,69 @@
+// sparse_mla on a GPU, planned: every query token is a request of its own to the latent kernels,
+// over as many keys as it keeps at most, each a page of one token.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <attune/backend.hpp>
+#include <attune/validate.hpp>
+
+#include "attention/latent_list.hpp"
+#include "plan/latent_work.hpp"
+
+namespace attune::backends::dsa {
+
+/// Query tokens that are scored at once: a row of scores each.
+inline constexpr std::int64_t kScoreRows = 128;
+
+/// Places of a workspace. From `work` on it is a copy of the plan's image; page ids come last.
+struct Parts {
+  float* partial_o = nullptr;
+  float* partial_maximum = nullptr;
+  float* partial_sum = nullptr;
+  float* scores = nullptr;        ///< [score_rows, max_kv_len]
+  std::int32_t* slots = nullptr;  ///< [tokens, topk]
+  std::int32_t* kept = nullptr;   ///< [tokens]
+  attention::LatentWork* work = nullptr;
+  attention::LatentGroup* groups = nullptr;
+  attention::LatentItem* items = nullptr;
+  attention::LatentMerge* merges = nullptr;
+  std::int32_t* visible = nullptr;      ///< [tokens]
+  std::int32_t* entry_begin = nullptr;  ///< [tokens]
+  std::int32_t* kv_indices = nullptr;
+};
+
+struct Sizes {
+  plan::LatentRules rules;
+  plan::LatentLimits limits;
+  std::int64_t tokens = 0;
+  std::int64_t topk = 0;
+  std::int64_t dim_vo = 0;
+  std::int64_t max_kv_len = 0;
+  std::int64_t kv_entries = 0;
+
+  [[nodiscard]] std::int64_t score_rows() const {
+    return tokens < kScoreRows ? tokens : kScoreRows;
+  }
+};
+
+[[nodiscard]] std::size_t workspace_bytes(const Sizes& sizes);
+[[nodiscard]] Parts lay_out(void* workspace, const Sizes& sizes);
+
+struct DsaPlan final : Plan {
+  attention::BatchFacts facts;
+  Sizes sizes;
+  Parts parts;
+  plan::LatentShape shape;
+  plan::LatentList list;
+  std::vector<std::byte> image;
+  // Tokens as requests.
+  std::vector<std::int32_t> token_indptr, key_indptr;
+  std::vector<std::int32_t> visible, entry_begin;
+};
+
+/// Lists the work of a batch that was checked; refuses one that needs more room than there is.
+[[nodiscard]] Status make_image(const BatchView& batch, bool first, DsaPlan& plan);
+
+}  // namespace attune::backends::dsa

@@ -1,0 +1,50 @@
+// Lists of kept keys on a GPU (layer kernels): chosen from scores, or read, and turned into slots.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime_api.h>
+
+#include <attune/status.hpp>
+
+#include "attention/latent_list.hpp"
+
+namespace attune::kernels::top_k::sm80 {
+
+struct Params {
+  const float* scores = nullptr;  ///< [num_tokens, scores_stride], of tokens first_token …
+  std::int64_t scores_stride = 0;
+  std::int32_t* lists = nullptr;  ///< [tokens, topk]: key indices
+  std::int64_t lists_stride = 0;
+
+  const std::int32_t* kv_indices = nullptr;
+  const std::int32_t* entry_begin = nullptr;  ///< by token: its request's first entry
+  const std::int32_t* visible = nullptr;      ///< by token: it sees keys below this
+  std::int32_t page_size = 1;
+
+  std::int32_t* slots = nullptr;  ///< [tokens, topk]: where the kept keys lie, without gaps
+  std::int32_t* kept = nullptr;   ///< [tokens]: how many
+  std::int32_t first_token = 0;
+  std::int32_t num_tokens = 0;
+  std::int32_t topk = 0;
+};
+
+/// Writes lists, slots and counts: the topk largest, ascending, of equals the later ones, a NaN as
+/// -infinity; all where they are as few (their scores are not read).
+[[nodiscard]] Status launch_choose(const Params& params, cudaStream_t stream);
+
+/// Lists as they are given: slots and counts of what is a visible key.
+[[nodiscard]] Status launch_read(const Params& params, cudaStream_t stream);
+
+/// Work that was planned for lists of topk entries gets the lengths they have: requests are tokens.
+struct Lengths {
+  const attention::LatentWork* work = nullptr;
+  attention::LatentItem* items = nullptr;
+  attention::LatentGroup* groups = nullptr;
+  std::int32_t num_groups = 0;
+  std::int32_t most_items = 0;
+  const std::int32_t* kept = nullptr;
+};
+[[nodiscard]] Status launch_lengths(const Lengths& lengths, cudaStream_t stream);
+
+}  // namespace attune::kernels::top_k::sm80
