@@ -179,7 +179,10 @@ Outcome graph_replay(const Subject& subject, const Case& one) {
   if (!d.ok()) return outcome_of(d.status(), one);
   auto recording = d->scene.stage->memory().record(
       [&](Stream stream) { return d->scene.backend->run(*d->plan, d->prepared->call, stream); });
-  if (!recording.ok()) return skipped(recording.status().text());
+  if (!recording.ok()) {
+    const std::string why = recording.status().text();
+    return recording.status().code() == StatusCode::unsupported ? skipped(why) : failed(why);
+  }
   if (Outcome o = decode_all(subject, one, *d, [&] { return (*recording)->replay(); });
       o.verdict != Verdict::passed)
     return o;

@@ -271,7 +271,10 @@ Outcome graph_replay(const Subject& subject, const Case& one) {
   if (!plan.ok()) return outcome_of(plan.status(), one);
   auto recording = stage.memory().record(
       [&](Stream stream) { return scene->backend->run(**plan, (*planned)->call, stream); });
-  if (!recording.ok()) return skipped(recording.status().text());
+  if (!recording.ok()) {
+    const std::string why = recording.status().text();
+    return recording.status().code() == StatusCode::unsupported ? skipped(why) : failed(why);
+  }
 
   // The recorded addresses get each earlier row's query in turn.
   Answer answer = stage.blank_answer();

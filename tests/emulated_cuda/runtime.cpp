@@ -24,8 +24,12 @@ struct CUstream_st {
 struct CUevent_st {
   std::chrono::steady_clock::time_point when;
 };
+struct CUgraphNode_st {
+  cudaGraphNodeType type;
+};
 struct CUgraph_st {
   std::vector<std::function<cudaError_t()>> nodes;
+  std::vector<CUgraphNode_st> types;  ///< one a node
 };
 struct CUgraphExec_st {
   std::vector<std::function<cudaError_t()>> nodes;
@@ -79,9 +83,11 @@ cudaError_t remember(cudaError_t error) {
   return error;
 }
 
-cudaError_t do_or_record(cudaStream_t stream, std::function<cudaError_t()> work) {
+cudaError_t do_or_record(cudaStream_t stream, std::function<cudaError_t()> work,
+                         cudaGraphNodeType type = cudaGraphNodeTypeKernel) {
   if (stream != nullptr && stream->capturing != nullptr) {
     stream->capturing->nodes.push_back(std::move(work));
+    stream->capturing->types.push_back({type});
     return cudaSuccess;
   }
   return remember(work());
@@ -269,19 +275,21 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
-  return do_or_record(stream, [to, from, bytes] {
+  const auto copy = [to, from, bytes] {
     std::memmove(to, from, bytes);
     return cudaSuccess;
-  });
+  };
+  return do_or_record(stream, copy, cudaGraphNodeTypeMemcpy);
 }
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
 }
 cudaError_t cudaMemsetAsync(void* to, int byte, std::size_t bytes, cudaStream_t stream) {
-  return do_or_record(stream, [to, byte, bytes] {
+  const auto set = [to, byte, bytes] {
     fill(to, byte, bytes);
     return cudaSuccess;
-  });
+  };
+  return do_or_record(stream, set, cudaGraphNodeTypeMemset);
 }
 cudaError_t cudaMemset(void* to, int byte, std::size_t bytes) {
   return cudaMemsetAsync(to, byte, bytes, nullptr);
@@ -331,6 +339,19 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (stream->capturing == nullptr) return remember(cudaErrorIllegalState);
   *graph = std::exchange(stream->capturing, nullptr);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
+  if (nodes == nullptr) {
+    *count = graph->types.size();
+    return cudaSuccess;
+  }
+  for (std::size_t i = 0; i < *count; ++i)
+    nodes[i] = i < graph->types.size() ? &graph->types[i] : nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType* type) {
+  *type = node->type;
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {

@@ -2,7 +2,9 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/cuda/status.hpp"
 #include "conformance/cuda_memory_entry.hpp"
@@ -38,6 +40,31 @@ class CudaRecording final : public Recording {
 
 Status make_stream(cudaStream_t& stream) {
   return call_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+}
+
+/// Capture takes copies, allocations and calls of the host as nodes; run may make none of them.
+Status check_nodes(cudaGraph_t graph) {
+  std::size_t count = 0;
+  if (Status s = call_status(cudaGraphGetNodes(graph, nullptr, &count), "cudaGraphGetNodes");
+      !s.ok())
+    return s;
+  std::vector<cudaGraphNode_t> nodes(count);
+  if (count > 0)
+    if (Status s = call_status(cudaGraphGetNodes(graph, nodes.data(), &count), "cudaGraphGetNodes");
+        !s.ok())
+      return s;
+  for (cudaGraphNode_t node : nodes) {
+    cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+    if (Status s = call_status(cudaGraphNodeGetType(node, &type), "cudaGraphNodeGetType"); !s.ok())
+      return s;
+    if (type != cudaGraphNodeTypeKernel && type != cudaGraphNodeTypeMemset &&
+        type != cudaGraphNodeTypeEmpty)
+      return internal_error(
+          "the recorded work is more than kernels and memsets: it copies, allocates or calls the "
+          "host (node type " +
+          std::to_string(static_cast<int>(type)) + ")");
+  }
+  return {};
 }
 
 class CudaMemory final : public DeviceMemory {
@@ -120,6 +147,10 @@ class CudaMemory final : public DeviceMemory {
       (void)cudaGetLastError();
       return worked.ok() ? status_of(ended, "cudaStreamEndCapture: the work cannot be recorded")
                          : worked;
+    }
+    if (Status s = check_nodes(graph); !s.ok()) {
+      (void)cudaGraphDestroy(graph);
+      return s;
     }
     cudaGraphExec_t exec = nullptr;
     if (Status s = call_status(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
