@@ -229,13 +229,16 @@ Status Engine::run_model(std::span<const ScheduledRow> rows) {
           edition > 0 ? replay_->compute(input, batch_.shape(), edition) : model_.compute(input);
       !s.ok())
     return s;
-  // A vocabulary of logits a row stays where it is if nobody needs more than a token of them.
+  // A vocabulary of logits a row stays where it is if nobody needs more than a token of them, and
+  // the tokens do if nobody asked the device for one.
   if (replay_) {
-    chosen_.resize(static_cast<std::size_t>(wanted));
-    if (Status s = model_.download_tokens(input, chosen_); !s.ok()) return s;
-    if (std::ranges::none_of(rows,
-                             [](const ScheduledRow& row) { return needs_host(*row.request); }))
-      return {};
+    const auto on_host =
+        std::ranges::count_if(rows, [](const ScheduledRow& r) { return needs_host(*r.request); });
+    if (on_host < std::ssize(rows)) {
+      chosen_.resize(static_cast<std::size_t>(wanted));
+      if (Status s = model_.download_tokens(input, chosen_); !s.ok()) return s;
+    }
+    if (on_host == 0) return {};
   }
   return model_.download(input, std::span(logits_).first(static_cast<std::size_t>(wanted) * vocab));
 }
