@@ -58,14 +58,12 @@ TEST(RunCase, TimesEveryKindOfArray) {
 
 TEST(Suites, HaveCasesForEveryKindOfDevice) {
   for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda})
-    for (const char* name : {"prefill", "decode", "mla", "linear", "cascade", "all"}) {
+    for (const char* name : {"prefill", "decode", "mla", "linear", "cascade", "sparse", "all"}) {
       const auto cases = suite(name, kind);
       ASSERT_TRUE(cases.ok()) << cases.status().text();
       EXPECT_FALSE(cases->empty());
     }
   EXPECT_TRUE(suite("growth", DeviceKind::cpu).ok());
-  EXPECT_EQ(suite("sparse", DeviceKind::cuda).status().code(), StatusCode::unsupported);
-  EXPECT_TRUE(suite("sparse", DeviceKind::cpu).ok());
   EXPECT_EQ(suite("fast", DeviceKind::cpu).status().code(), StatusCode::invalid_argument);
 }
 
