@@ -150,7 +150,7 @@ struct Data {
 };
 
 struct Cut {
-  int item_tiles = 3;
+  int item_tiles = plan::LatentRules{}.item_tiles;
   int least_tiles = 1;
   int workers = 0;  ///< 0 = as many as run at once
   bool older = false;
@@ -412,18 +412,24 @@ struct Target {
   double goal;
 };
 
-/// Small enough for compute-sanitizer: cut strips, two lanes, a mask, keys behind the last.
+/// Small enough for compute-sanitizer: blocks of 64, 16 and 32 rows, cut strips, two lanes, a mask,
+/// keys behind the last.
 int verify_few() {
+  const std::vector<Problem> problems{{"few", 128, {1, 2}, {300, 129}},
+                                      {"few, 16 rows", 16, {1, 1, 1}, {300, 1, 129}},
+                                      {"few, 32 rows", 16, {2, 1, 2}, {300, 1, 129}}};
   int wrong = 0;
-  for (const bool packed : {false, true})
-    for (const int page : {kKeys, 1}) {
-      if (packed && page != kKeys) continue;
-      Problem p{"few", 128, {1, 2}, {300, 129}};
-      p.page = page;
-      p.packed = packed;
-      wrong += verify(p, {.item_tiles = 1, .least_tiles = 1, .workers = 6}) ? 0 : 1;
-    }
-  std::printf("verify-few: %d of 3 wrong\n", wrong);
+  int total = 0;
+  for (Problem p : problems)
+    for (const bool packed : {false, true})
+      for (const int page : {kKeys, 1}) {
+        if (packed && page != kKeys) continue;
+        p.page = page;
+        p.packed = packed;
+        ++total;
+        wrong += verify(p, {.item_tiles = 1, .least_tiles = 1, .workers = 6}) ? 0 : 1;
+      }
+  std::printf("verify-few: %d of %d wrong\n", wrong, total);
   return wrong;
 }
 

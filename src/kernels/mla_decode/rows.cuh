@@ -38,6 +38,12 @@ __device__ __forceinline__ int visible_keys(const Params& params, const attentio
   return params.causal != 0 ? min(item.kv_len, item.kv_len - item.qo_len + token + 1) : item.kv_len;
 }
 
+/// Keys below this are visible to every row of a block.
+__device__ __forceinline__ int keys_of_all(const Params& params, const attention::LatentItem& item,
+                                           int block) {
+  return visible_keys(params, item, block / params.head_blocks * params.tokens_per_block);
+}
+
 /// What exponents are counted from: any number will do where nothing was visible.
 __device__ __forceinline__ float finite(float maximum) {
   return maximum == -INFINITY ? 0.0f : maximum;

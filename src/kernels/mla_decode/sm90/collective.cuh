@@ -120,8 +120,7 @@ __device__ __forceinline__ Rows rows_of(const Params& params, const attention::L
     rows.exists[h] = place.exists;
     rows.keys[h] = visible_keys(params, item, place.token);
   }
-  rows.keys_of_all =
-      visible_keys(params, item, block / params.head_blocks * params.tokens_per_block);
+  rows.keys_of_all = keys_of_all(params, item, block);
   return rows;
 }
 
@@ -231,24 +230,32 @@ __device__ __forceinline__ void clear_values(Element (*panels)[kPanel], int vali
   ptx::named_barrier_sync(kWarpgroupBarrier + warpgroup, 128);
 }
 
-/// The finished half rows by ordinary stores. Four neighbouring threads hold a row's 8-column
-/// blocks in slices; they trade so that each writes 16 whole bytes.
+/// Where this thread's two finished rows go: 16 bytes of every 64, since four neighbouring threads
+/// hold a row's 8-column blocks in slices and trade so that each writes whole ones.
 template <class Element>
-__device__ __forceinline__ void write_output(const Output& o, const Params& params,
-                                             const attention::LatentItem& item, const Rows& rows,
-                                             int warpgroup) {
-  const int quarter = lane() % 4;
+struct Destination {
+  Element* row[2];
+  bool exists[2];
+
+  __device__ __forceinline__ Destination(const Params& params, const attention::LatentItem& item,
+                                         const Rows& rows, int warpgroup) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    auto* out = static_cast<Element*>(params.o) +
-                static_cast<std::int64_t>(item.q_token + rows.token[h]) * params.o_token_stride +
-                rows.head[h] * params.o_head_stride + warpgroup * (kDimVo / 2) + 8 * quarter;
+    for (int h = 0; h < 2; ++h) {
+      exists[h] = rows.exists[h];
+      row[h] = static_cast<Element*>(params.o) +
+               static_cast<std::int64_t>(item.q_token + rows.token[h]) * params.o_token_stride +
+               rows.head[h] * params.o_head_stride + warpgroup * (kDimVo / 2) + 8 * (lane() % 4);
+    }
+  }
+
+  /// Four 8-column blocks, the first of them `block`; x[j] is what a block's four registers become.
+  __device__ __forceinline__ void write(int block, const float (&x)[4][4]) const {
+    const int quarter = lane() % 4;
 #pragma unroll
-    for (int block = 0; block < kDimVo / 2 / 8; block += 4) {
+    for (int h = 0; h < 2; ++h) {
       std::uint32_t w[4];
 #pragma unroll
-      for (int j = 0; j < 4; ++j)
-        w[j] = ptx::pack_pair<Element>(o[4 * (block + j) + 2 * h], o[4 * (block + j) + 2 * h + 1]);
+      for (int j = 0; j < 4; ++j) w[j] = ptx::pack_pair<Element>(x[j][2 * h], x[j][2 * h + 1]);
       // A 4 x 4 transpose in two exchanges.
       const bool odd = quarter & 1;
 #pragma unroll
@@ -264,40 +271,33 @@ __device__ __forceinline__ void write_output(const Output& o, const Params& para
         w[j] = upper ? got : w[j];
         w[j + 2] = upper ? w[j + 2] : got;
       }
-      if (rows.exists[h])
-        *reinterpret_cast<uint4*>(out + 8 * block) = make_uint4(w[0], w[1], w[2], w[3]);
+      if (exists[h])
+        *reinterpret_cast<uint4*>(row[h] + 8 * block) = make_uint4(w[0], w[1], w[2], w[3]);
     }
   }
-}
+};
 
-/// A part of a cut strip: outputs as they are, to be joined by the merge kernel.
-__device__ __forceinline__ void write_partial(const Output& o, const Params& params,
-                                              std::int64_t place, const Rows& rows, int warpgroup) {
+/// The finished half rows: outputs times what their rows are divided by.
+template <class Element>
+__device__ __forceinline__ void write_output(const Output& o, const float (&inverse)[2],
+                                             const Destination<Element>& to) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    if (!rows.exists[h]) continue;
-    const int row = 16 * warp_of_group() + lane() / 4 + 8 * h;
-    float* out = params.partial_o + (place * kRows + row) * kDimVo + warpgroup * (kDimVo / 2) +
-                 2 * (lane() % 4);
+  for (int block = 0; block < kDimVo / 2 / 8; block += 4) {
+    float x[4][4];
 #pragma unroll
-    for (int block = 0; block < kDimVo / 2 / 8; ++block)
-      *reinterpret_cast<float2*>(out + 8 * block) =
-          make_float2(o[4 * block + 2 * h], o[4 * block + 2 * h + 1]);
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) x[j][e] = o[4 * (block + j) + e] * inverse[e / 2];
+    to.write(block, x);
   }
 }
 
-/// A part for a meeting: every thread's registers, for the same thread of the other block.
-__device__ __forceinline__ void leave_part(const Output& o, float* place) {
-  auto* to = reinterpret_cast<float4*>(place) + threadIdx.x;
-#pragma unroll
-  for (int i = 0; i < kDimVo / 16; ++i)
-    to[i * kConsumers] = make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]);
-}
-
-/// Adds the other part to this one. Both products are rounded before the sum, so that it does not
-/// matter which part came first.
-__device__ __forceinline__ void add_part(Output& o, const float* place, bool exists,
-                                         const float (&own)[2], const float (&other)[2]) {
+/// … where another part at `place` is half of it. Both products are rounded before the sum, so that
+/// it does not matter which part came first.
+template <class Element>
+__device__ __forceinline__ void write_joined(const Output& o, const float* place, bool exists,
+                                             const float (&own)[2], const float (&other)[2],
+                                             const Destination<Element>& to) {
   const auto* from = reinterpret_cast<const float4*>(place) + threadIdx.x;
   constexpr int kAtOnce = 16;
 #pragma unroll
@@ -307,15 +307,62 @@ __device__ __forceinline__ void add_part(Output& o, const float* place, bool exi
     for (int i = 0; i < kAtOnce; ++i)
       part[i] = exists ? __ldcg(from + (begin + i) * kConsumers) : make_float4(0, 0, 0, 0);
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const float values[4] = {part[i].x, part[i].y, part[i].z, part[i].w};
+    for (int i = 0; i < kAtOnce; i += 4) {
+      float x[4][4];
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float& x = o[4 * (begin + i) + e];
-        x = __fadd_rn(__fmul_rn(x, own[e / 2]), __fmul_rn(values[e], other[e / 2]));
+      for (int j = 0; j < 4; ++j) {
+        const float4& theirs = part[i + j];
+        const float values[4] = {theirs.x, theirs.y, theirs.z, theirs.w};
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          x[j][e] = __fadd_rn(__fmul_rn(o[4 * (begin + i + j) + e], own[e / 2]),
+                              __fmul_rn(values[e], other[e / 2]));
       }
+      to.write(begin + i, x);
     }
   }
+}
+
+/// A part of a cut strip: outputs as they are, to be joined by the merge kernel. Through `room`, 2
+/// KB of each warp, so that a row's columns are written a line at a time: as registers hold them an
+/// instruction would visit eight.
+__device__ __forceinline__ void write_partial(const Output& o, float* place, float* room,
+                                              bool exists, int warpgroup) {
+  constexpr int kColumns = 32;
+  room += threadIdx.x / 32 * 16 * kColumns;
+  const int quarter = lane() % 4;
+#pragma unroll
+  for (int block = 0; block < kDimVo / 2 / 8; block += kColumns / 8) {
+    // Chunks of 16 bytes change places so that four rows meet every bank once.
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = lane() / 4 + 8 * h;
+        const int chunk = (2 * j + quarter / 2) ^ (2 * (row % 4));
+        *reinterpret_cast<float2*>(room + row * kColumns + chunk * 4 + quarter % 2 * 2) =
+            make_float2(o[4 * (block + j) + 2 * h], o[4 * (block + j) + 2 * h + 1]);
+      }
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const int row = 4 * n + lane() / 8;
+      const int chunk = (lane() % 8) ^ (2 * (row % 4));
+      if (exists)
+        *reinterpret_cast<float4*>(place + (16 * warp_of_group() + row) * kDimVo +
+                                   warpgroup * (kDimVo / 2) + 8 * block + 4 * (lane() % 8)) =
+            *reinterpret_cast<const float4*>(room + row * kColumns + chunk * 4);
+    }
+    __syncwarp();
+  }
+}
+
+/// A part for a meeting: every thread's registers, for the same thread of the other block.
+__device__ __forceinline__ void leave_part(const Output& o, float* place) {
+  auto* to = reinterpret_cast<float4*>(place) + threadIdx.x;
+#pragma unroll
+  for (int i = 0; i < kDimVo / 16; ++i)
+    to[i * kConsumers] = make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]);
 }
 
 }  // namespace attune::kernels::mla_decode::sm90

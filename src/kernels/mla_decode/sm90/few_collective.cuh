@@ -120,6 +120,14 @@ __device__ __forceinline__ bool move_maximum(RowState<Rows>& state, const RowVal
 }
 
 template <int Rows>
+__device__ __forceinline__ void clear(Output<Rows>& o) {
+#pragma unroll
+  for (int panel = 0; panel < kLatentPanels; ++panel)
+#pragma unroll
+    for (int i = 0; i < Rows / 2; ++i) o[panel][i] = 0.0f;
+}
+
+template <int Rows>
 __device__ __forceinline__ void rescale(Output<Rows>& o, const RowValues<Rows>& factor) {
 #pragma unroll
   for (int panel = 0; panel < kLatentPanels; ++panel)
@@ -150,6 +158,22 @@ __device__ __forceinline__ void exponentiate(const Scores<Rows>& s, RowState<Row
 #pragma unroll
   for (int i = 0; i < Rows / 16; ++i)
     ptx::stmatrix_trans(to + (16 * i + lane() / 16 * 8 + lane() % 8) * 64 + chunk * 8, p[i]);
+}
+
+/// A part of a cut strip: outputs as they are, to be joined by the merge kernel. Calls write(to, c,
+/// e) for those of the thread's rows that exist, row e of block c of 8.
+template <int Rows, class Write>
+__device__ __forceinline__ void for_each_row_of_part(const Params& params,
+                                                     const attention::LatentItem& item, int block,
+                                                     std::int64_t place, Write write) {
+#pragma unroll
+  for (int c = 0; c < Rows / 8; ++c)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int row = row_of(c) + e;
+      if (place_of(params, block, row, item.qo_len).exists)
+        write(params.partial_o + (place * Rows + row) * kDimVo, c, e);
+    }
 }
 
 /// Outputs whose products took a panel of values each: the thread's columns of a panel are 16
@@ -186,25 +210,15 @@ struct ByPanels {
     }
   }
 
-  /// A part of a cut strip: outputs as they are, to be joined by the merge kernel. Eight threads
-  /// fill a sector.
+  /// Eight threads fill a sector.
   template <int Rows>
-  static __device__ __forceinline__ void write_partial(const Output<Rows>& o, const Params& params,
-                                                       const attention::LatentItem& item, int block,
-                                                       std::int64_t place) {
+  static __device__ __forceinline__ void write_partial(const Output<Rows>& o, float* row, int c,
+                                                       int e) {
+    float* const out = row + 16 * warp() + lane() / 4;
 #pragma unroll
-    for (int c = 0; c < Rows / 8; ++c)
+    for (int panel = 0; panel < kLatentPanels; ++panel)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int row = row_of(c) + e;
-        if (!place_of(params, block, row, item.qo_len).exists) continue;
-        float* const out =
-            params.partial_o + (place * Rows + row) * kDimVo + 16 * warp() + lane() / 4;
-#pragma unroll
-        for (int panel = 0; panel < kLatentPanels; ++panel)
-#pragma unroll
-          for (int h = 0; h < 2; ++h) out[64 * panel + 8 * h] = o[panel][4 * c + 2 * h + e];
-      }
+      for (int h = 0; h < 2; ++h) out[64 * panel + 8 * h] = o[panel][4 * c + 2 * h + e];
   }
 };
 

@@ -92,7 +92,9 @@ __device__ __forceinline__ void finish(float (&sums)[4][Rows], std::int32_t arri
   }
   if (item.place >= 0 && item.meeting < 0) {
     keep_state(params, place, state);
-    Layout::template write_partial<Rows>(o, params, item, block, place);
+    for_each_row_of_part<Rows>(params, item, block, place, [&](float* row, int c, int e) {
+      Layout::template write_partial<Rows>(o, row, c, e);
+    });
     return;
   }
   take_first<Rows>(params, place, counter, item.meeting >= 0, state, o);

@@ -119,18 +119,14 @@ __device__ void consume(Shared<Element, Rows>& shared, const Params& params) {
     const attention::LatentItem item = item_of(params, share, i);
     const int block = item.first_block + share.lane;
     if (block >= item.num_blocks) continue;
-    const int keys_of_all =
-        visible_keys(params, item, block / params.head_blocks * params.tokens_per_block);
     RowState<Rows> state;
-#pragma unroll
-    for (int panel = 0; panel < kLatentPanels; ++panel)
-#pragma unroll
-      for (int j = 0; j < Rows / 2; ++j) o[panel][j] = 0.0f;
+    clear<Rows>(o);
     if (item.tile_begin >= item.tile_end) {
       finish<ByPanels, Element, Rows>(shared.sum[i % 2], 0, params, item, block, share.lane, state,
                                       o);
       continue;
     }
+    const int all = keys_of_all(params, item, block);
     ptx::mbarrier_wait(shared.q_full, item_parity);
     for (int tile = item.tile_begin; tile < item.tile_end; ++tile) {
       Scores<Rows> s;
@@ -155,7 +151,7 @@ __device__ void consume(Shared<Element, Rows>& shared, const Params& params) {
       ring.step();
       if (lane() == 0 && tile + 1 == item.tile_end) ptx::mbarrier_arrive(shared.q_empty);
 
-      if ((tile + 1) * kKeys > keys_of_all) apply_mask<Rows>(s, params, item, block, tile);
+      if ((tile + 1) * kKeys > all) apply_mask<Rows>(s, params, item, block, tile);
       RowValues<Rows> top;
       RowValues<Rows> factor;
       tile_maximum<Rows>(s, shared.maximum, top);

@@ -96,19 +96,15 @@ __device__ void consume_packed(PackedShared<N>& shared, const Params& params, in
     const attention::LatentItem item = item_of(params, share, i);
     const int block = item.first_block + share.lane;
     if (block >= item.num_blocks) continue;
-    const int keys_of_all =
-        visible_keys(params, item, block / params.head_blocks * params.tokens_per_block);
     RowState<N> state;
-#pragma unroll
-    for (int panel = 0; panel < kLatentPanels; ++panel)
-#pragma unroll
-      for (int j = 0; j < N / 2; ++j) o[panel][j] = 0.0f;
+    clear<N>(o);
     if (item.tile_begin >= item.tile_end) {
       if (group == 0)
         finish<ByThreads, __nv_bfloat16, N>(shared.sum[i % 2], 0, params, item, block, share.lane,
                                             state, o);
       continue;
     }
+    const int all = keys_of_all(params, item, block);
     ptx::mbarrier_wait(shared.q_full, item_parity);
     arrange_queries(shared);
     const int count = item.tile_end - item.tile_begin;
@@ -123,7 +119,7 @@ __device__ void consume_packed(PackedShared<N>& shared, const Params& params, in
       ptx::mbarrier_wait(shared.k_full[stage], at / kPackedStages % 2);
       page_scores<N>(s, page, q, q_rope, shared.scales[group], valid);
       if (n + kPackedGroups >= count) arrive_of_warp(shared.q_empty);
-      if ((tile + 1) * kKeys > keys_of_all) apply_mask<N>(s, params, item, block, tile);
+      if ((tile + 1) * kKeys > all) apply_mask<N>(s, params, item, block, tile);
       RowValues<N> top;
       RowValues<N> factor;
       tile_maximum<N>(s, shared.maximum[group], top);

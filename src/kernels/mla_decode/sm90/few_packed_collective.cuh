@@ -85,22 +85,13 @@ struct ByThreads {
   }
 
   template <int Rows>
-  static __device__ __forceinline__ void write_partial(const Output<Rows>& o, const Params& params,
-                                                       const attention::LatentItem& item, int block,
-                                                       std::int64_t place) {
+  static __device__ __forceinline__ void write_partial(const Output<Rows>& o, float* row, int c,
+                                                       int e) {
+    auto* const out = reinterpret_cast<float4*>(row + first_column());
 #pragma unroll
-    for (int c = 0; c < Rows / 8; ++c)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int row = row_of(c) + e;
-        if (!place_of(params, block, row, item.qo_len).exists) continue;
-        auto* const out = reinterpret_cast<float4*>(params.partial_o +
-                                                    (place * Rows + row) * kDimVo + first_column());
-#pragma unroll
-        for (int i = 0; i < kLatentPanels / 2; ++i)
-          out[i] = make_float4(o[2 * i][4 * c + e], o[2 * i][4 * c + 2 + e],
-                               o[2 * i + 1][4 * c + e], o[2 * i + 1][4 * c + 2 + e]);
-      }
+    for (int i = 0; i < kLatentPanels / 2; ++i)
+      out[i] = make_float4(o[2 * i][4 * c + e], o[2 * i][4 * c + 2 + e], o[2 * i + 1][4 * c + e],
+                           o[2 * i + 1][4 * c + 2 + e]);
   }
 };
 

@@ -48,42 +48,37 @@ __device__ __forceinline__ void leave_first(const Params& params, std::int64_t p
   if (threadIdx.x == 0) ptx::arrive_at(counter);
 }
 
-/// The second takes in what the first, which is at work already, leaves. Without a meeting nothing
-/// changes: ptxas keeps products asynchronous only while nothing writes their accumulators in a
-/// branch.
-__device__ __forceinline__ void take_first(const Params& params, std::int64_t place,
-                                           std::int32_t* counter, bool meeting, RowState& state,
-                                           Output& o) {
-  float own[2] = {1.0f, 1.0f};
-  float other[2] = {0.0f, 0.0f};
-  if (meeting) {
-    if (threadIdx.x == 0) {
-      ptx::wait_for(counter, kAllArrived);
-      *counter = 0;
-    }
-    ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
-    const std::int64_t row = place * kRows + 16 * warp_of_group() + lane() / 4;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float theirs = __ldcg(params.partial_maximum + row + 8 * h);
-      const float maximum = fmaxf(state.maximum[h], theirs);
-      own[h] = ptx::exp2_approx(state.maximum[h] - finite(maximum));
-      other[h] = ptx::exp2_approx(theirs - finite(maximum));
-      state.maximum[h] = maximum;
-      state.sum[h] = __fadd_rn(__fmul_rn(state.sum[h], own[h]),
-                               __fmul_rn(__ldcg(params.partial_sum + row + 8 * h), other[h]));
-    }
+/// The second waits for what the first, which is at work already, leaves: the weights of both
+/// parts, and the state of the whole.
+__device__ __forceinline__ void meet_first(const Params& params, std::int64_t place,
+                                           std::int32_t* counter, RowState& state, float (&own)[2],
+                                           float (&other)[2]) {
+  if (threadIdx.x == 0) {
+    ptx::wait_for(counter, kAllArrived);
+    *counter = 0;
   }
-  add_part(o, params.partial_o + place * kRows * kDimVo, meeting && warp_has_rows(params), own,
-           other);
+  ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
+  const std::int64_t row = place * kRows + 16 * warp_of_group() + lane() / 4;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const float theirs = __ldcg(params.partial_maximum + row + 8 * h);
+    const float maximum = fmaxf(state.maximum[h], theirs);
+    own[h] = ptx::exp2_approx(state.maximum[h] - finite(maximum));
+    other[h] = ptx::exp2_approx(theirs - finite(maximum));
+    state.maximum[h] = maximum;
+    state.sum[h] = __fadd_rn(__fmul_rn(state.sum[h], own[h]),
+                             __fmul_rn(__ldcg(params.partial_sum + row + 8 * h), other[h]));
+  }
 }
 
-/// Divides by the sums, writes this warpgroup's half of the rows and (warpgroup 0) their state.
+/// Divides by the sums, writes this warpgroup's half of the rows and (warpgroup 0) their state, or
+/// what becomes of a part. Outputs are only read: ptxas keeps products asynchronous only while
+/// nothing writes their accumulators in a branch. `room` is the warps' own meanwhile.
 template <class Element>
 __device__ __forceinline__ void finish(float (&sums)[2][kRows], std::int32_t arrival,
                                        const Params& params, const attention::LatentItem& item,
-                                       const Rows& rows, RowState& state, Output& o,
-                                       int lane_of_group, int warpgroup) {
+                                       const Rows& rows, RowState& state, const Output& o,
+                                       float* room, int lane_of_group, int warpgroup) {
   const int first = 16 * warp_of_group() + lane() / 4;
   std::int32_t* const counter = counter_of(params, item, lane_of_group);
 #pragma unroll
@@ -97,32 +92,39 @@ __device__ __forceinline__ void finish(float (&sums)[2][kRows], std::int32_t arr
   for (int h = 0; h < 2; ++h) state.sum[h] = sums[0][first + 8 * h] + sums[1][first + 8 * h];
 
   const bool states_mine = warpgroup == 0 && lane() % 4 == 0;
+  const bool meeting = item.meeting >= 0;
   const std::int64_t place = std::int64_t{item.place} * params.lanes + lane_of_group;
-  if (item.meeting >= 0 && arrival == 0)
-    return leave_first(params, place, counter, state, o, states_mine);
-  if (item.place >= 0 && item.meeting < 0) {
+  float* const part = params.partial_o + place * kRows * kDimVo;
+  if (meeting && arrival == 0) return leave_first(params, place, counter, state, o, states_mine);
+  if (item.place >= 0 && !meeting) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       if (!states_mine || !rows.exists[h]) continue;
       params.partial_maximum[place * kRows + first + 8 * h] = state.maximum[h];
       params.partial_sum[place * kRows + first + 8 * h] = state.sum[h];
     }
-    write_partial(o, params, place, rows, warpgroup);
+    write_partial(o, part, room, warp_has_rows(params), warpgroup);
     return;
   }
-  take_first(params, place, counter, item.meeting >= 0, state, o);
-  float inverse[2];
+  float own[2] = {1.0f, 1.0f};
+  float other[2] = {0.0f, 0.0f};
+  if (meeting) meet_first(params, place, counter, state, own, other);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const bool empty = state.maximum[h] == -INFINITY;
-    inverse[h] = empty ? 0.0f : params.v_scale / state.sum[h];
+    const float inverse = empty ? 0.0f : params.v_scale / state.sum[h];
+    own[h] *= inverse;
+    other[h] *= inverse;
     if (params.lse != nullptr && states_mine && rows.exists[h])
       params.lse[static_cast<std::int64_t>(item.q_token + rows.token[h]) * params.lse_token_stride +
                  rows.head[h] * params.lse_head_stride] =
           empty ? -INFINITY : (state.maximum[h] + log2f(state.sum[h])) * kLn2;
   }
-  rescale(o, inverse);
-  write_output<Element>(o, params, item, rows, warpgroup);
+  const Destination<Element> to(params, item, rows, warpgroup);
+  if (meeting)
+    write_joined(o, part, warp_has_rows(params), own, other, to);
+  else
+    write_output(o, own, to);
 }
 
 template <class Keys, class Element>
@@ -149,6 +151,7 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
   std::uint32_t given_parity = 0;
   std::uint32_t query_parity = 0;
   std::uint32_t tiles = 0;
+  float* const room = reinterpret_cast<float*>(shared.p);
   Output o;
   RopeQuery rope;
 
@@ -162,7 +165,7 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
 #pragma unroll
     for (int j = 0; j < kDimVo / 4; ++j) o[j] = 0.0f;
     if (item.tile_begin >= item.tile_end) {
-      finish<Element>(shared.sum[i % 2], 0, params, item, rows, state, o, share.lane, w);
+      finish<Element>(shared.sum[i % 2], 0, params, item, rows, state, o, room, share.lane, w);
       continue;
     }
 
@@ -284,8 +287,14 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
     tiles += static_cast<std::uint32_t>(item.tile_end - item.tile_begin);
     ptx::mbarrier_wait(shared.drawn, query_parity ^ 1);
     const std::int32_t arrival = shared.arrival;
-    release(shared.rope_empty);
-    finish<Element>(shared.sum[i % 2], arrival, params, item, rows, state, o, share.lane, w);
+    // A part needs the room in which the next rope queries arrive.
+    const bool lends_room = item.place >= 0 && item.meeting < 0;
+    if (!lends_room) release(shared.rope_empty);
+    finish<Element>(shared.sum[i % 2], arrival, params, item, rows, state, o, room, share.lane, w);
+    if (lends_room) {
+      ptx::fence_proxy_async();
+      release(shared.rope_empty);
+    }
   }
 }
 
