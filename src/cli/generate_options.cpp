@@ -120,7 +120,7 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
       ->capture_default_str();
   command
       .add_option("--weights", o.weights,
-                  "auto, as_stored, bf16 or fp32: what the weights are kept as")
+                  "auto, as_stored (CPUs only), bf16 or fp32: what the weights are kept as")
       ->capture_default_str();
   command.add_option("--weights-cache", o.weights_cache,
                      "on a CPU: a file to keep the converted weights in; made when it is absent or "

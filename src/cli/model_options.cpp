@@ -35,6 +35,10 @@ Result<Opening> read_opening(const CommonOptions& options, const std::string& we
   if (!selection.ok()) return selection.status();
   const Result<model::CpuWeights> weights = parse_weights(weights_word);
   if (!weights.ok()) return weights.status();
+  if (weights_word == "as_stored" && device->kind == DeviceKind::cuda)
+    return invalid_argument(
+        "--weights as_stored is for CPUs: a GPU keeps weights in bf16 (auto, whatever the file's "
+        "type) or fp32");
   Result<Registry> registry = open_registry(options);
   if (!registry.ok()) return registry.status();
   Opening opening{.registry = std::move(*registry), .request = {}, .session = {}};
