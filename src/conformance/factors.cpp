@@ -233,7 +233,7 @@ AttentionSpec base_spec(Variant variant, HeadDims dims, int group, DType q, DTyp
     // As many keys as a tile at full width, few and an odd number elsewhere.
     const bool wide = dims.qk == 576;
     spec.index_num_heads = wide ? 16 : 3;
-    spec.index_head_dim = wide ? 128 : 20;
+    spec.index_head_dim = wide ? 128 : 28;
     spec.index_topk = wide ? 64 : 7;
     spec.index_dtype = size_of(kv) == 1 ? (q == DType::f32 ? DType::bf16 : q) : kv;
   }
