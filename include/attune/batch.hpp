@@ -1,15 +1,15 @@
-// BatchView: one step's requests, as index arrays. The only thing an engine hands down once per
-// step (layer attention).
+// BatchView: one step's requests, as index arrays; the only thing an engine hands down once per step
+// (layer attention). The names and meanings are FlashInfer's (arXiv:2501.01005).
 //
-//   example: two requests, 3 new tokens on a 5-token context and 1 on a 9-token one, page_size 4
-//     qo_indptr        {0, 3, 4}        rows of q and o
-//     kv_indptr        {0, 2, 5}        entries of kv_indices
+//   Two requests, pages of 4 tokens: 3 new tokens of 5 keys in all, and 1 new token of 9.
+//     qo_indptr        {0, 3, 4}        rows of q and o: request i has [qo_indptr[i], qo_indptr[i+1])
+//     kv_indptr        {0, 2, 5}        likewise entries of kv_indices
 //     kv_indices       {7, 2,  9, 4, 1} page ids, in order of position
-//     kv_last_page_len {1, 1}           tokens in each request's last page (0 for a request without
-//     pages)
-// kv_len(i) counts the keys including this step's new tokens: append_kv has written, or will have
-// written, them before run. Queries are aligned to the end: row r of request i sits at position
-// kv_offset(i) + kv_len(i) - qo_len(i) + r.
+//     kv_last_page_len {1, 1}           tokens in each request's last page; 0 without pages
+//
+// kv_len(i) counts a request's keys including this step's new tokens: append_kv writes those before
+// run reads them. Queries are aligned to the end of the keys, so row r of request i is at position
+//   kv_offset(i) + kv_len(i) - qo_len(i) + r
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ inline constexpr std::int64_t kPromptGranule = 64;
   return "?";
 }
 
-/// Where keys and values are read from.
+/// Where run() reads keys and values from.
 enum class KvSource : std::uint8_t {
   paged,   ///< kv_indices name pages of LayerCall::k_cache / v_cache
   ragged,  ///< LayerCall::k / v hold them token by token; kv_indptr counts tokens, kv_indices is
@@ -77,8 +77,9 @@ struct PrefixGroup {
 ///   plan = backend.plan(batch, workspace, stream);                 // once a batch size
 ///   record { write lengths; append_kv; refresh(plan, batch); run, run, ... run }  // then replay
 ///
-/// Rows of a batch padded to a graph's size have no pages: their o is 0, their lse -infinity. So is
-/// that of a request whose entries break a bound or the order of kv_indptr; nothing is read for it.
+/// A batch padded to a graph's size has rows without pages: their o is 0, their lse -infinity. A
+/// request whose entries break a bound or the order of kv_indptr gets the same; none of its keys is
+/// read.
 struct DeviceTables {
   const std::int32_t* kv_indptr = nullptr;         ///< [batch + 1]; need not start at 0
   const std::int32_t* kv_indices = nullptr;        ///< [max_kv_entries], read in place by every run
@@ -89,36 +90,41 @@ struct DeviceTables {
   [[nodiscard]] bool given() const { return kv_indptr != nullptr; }
 };
 
+/// Views of arrays in the host's memory (on_device excepted), owned by the caller and needed until
+/// plan() or refresh() returns. attention::validate_batch lists what makes one invalid.
 struct BatchView {
   BatchForm form = BatchForm::idle;
   KvSource source = KvSource::paged;
-  std::int32_t page_size = 1;
+  std::int32_t page_size = 1;  ///< tokens; the one that the backend was made for
 
-  std::span<const std::int32_t> qo_indptr{};   ///< [batch + 1], starts at 0, never falls
-  std::span<const std::int32_t> kv_indptr{};   ///< [batch + 1]
-  std::span<const std::int32_t> kv_indices{};  ///< [kv_indptr[batch]] page ids
-  std::span<const std::int32_t>
-      kv_last_page_len{};    ///< [batch], 1 … page_size; 0 where there are no pages
-  DeviceTables on_device{};  ///< instead of the three; kv_len() is then for nobody to ask
-  /// [batch] or empty: position of the first key of the page table (a window pool has returned the
-  /// earlier pages).
+  std::span<const std::int32_t> qo_indptr{};         ///< [batch + 1], starts at 0, never falls
+  std::span<const std::int32_t> kv_indptr{};         ///< [batch + 1], starts at 0, never falls
+  std::span<const std::int32_t> kv_indices{};        ///< [kv_indptr[batch]] page ids
+  std::span<const std::int32_t> kv_last_page_len{};  ///< [batch], 1 … page_size; 0 without pages
+  /// The three above in the device's memory, in their place. kv_len() must not be called then.
+  DeviceTables on_device{};
+  /// [batch] or empty: position of the first key of the page table, where a pool of windowed layers
+  /// has taken earlier pages back.
   std::span<const std::int64_t> kv_offset{};
 
-  /// Packed bits, bit r * kv_len + c of a request at byte custom_mask_indptr[i], little end first,
-  /// each request on its own bytes. A set bit = visible. It replaces the causal rule; windows still
-  /// apply.
+  /// Packed bits, little end first: whether row r of request i sees its key c is bit
+  /// r * kv_len(i) + c, counted from byte custom_mask_indptr[i]. Every request begins on a byte of
+  /// its own. A set bit = visible. The mask replaces the causal rule; windows still apply.
   std::span<const std::uint8_t> custom_mask{};
   std::span<const std::int64_t> custom_mask_indptr{};  ///< [batch + 1], bytes
 
-  std::span<const std::int32_t>
-      state_indices{};  ///< [batch] state slots (linear variants); -1 = padding row
+  /// Linear variants: [batch] slots of the states; -1 = a padding row. They read qo_indptr and these
+  /// three arrays only.
+  std::span<const std::int32_t> state_indices{};
   /// target_verify over linear variants: the last draft_len[i] query tokens of request i are
-  /// drafts. state_indices[i] passes the tokens before them and no further; the state behind all of
-  /// them goes to slot draft_states[i] (-1 where there are none), to be kept or forgotten.
+  /// drafts. The state in slot state_indices[i] passes the tokens before them and no further; the
+  /// state behind all of them goes to slot draft_states[i] (-1 where there are none), and the engine
+  /// keeps it or forgets it.
   std::span<const std::int32_t> draft_len{};     ///< [batch] or empty
   std::span<const std::int32_t> draft_states{};  ///< [batch] or empty
-  std::span<const PrefixGroup>
-      prefix_groups{};  ///< level by level, outermost first; empty = nothing shared
+
+  /// Level by level, outermost first; empty = nothing shared.
+  std::span<const PrefixGroup> prefix_groups{};
 
   [[nodiscard]] std::int64_t batch_size() const {
     return qo_indptr.empty() ? 0 : static_cast<std::int64_t>(qo_indptr.size()) - 1;
@@ -141,8 +147,8 @@ struct BatchView {
   }
 };
 
-/// The largest batch an engine will ever plan: workspaces and graph buffers are sized from it,
-/// once.
+/// The largest batch an engine will ever plan, in tokens and entries: workspaces are sized from it,
+/// once. attention::bounds_of (<attune/validate.hpp>) gives those of one batch.
 struct BatchBounds {
   std::int64_t max_batch = 0;
   std::int64_t max_qo_tokens = 0;

@@ -21,10 +21,11 @@
 
 namespace attune {
 
-/// A page's number, 0 … num_pages - 1. A distinct type, so that it never mixes with slots or
-/// counts.
+/// A page's number, 0 … num_pages - 1. A type of its own, so that it never mixes with slots or
+/// counts; BatchView::kv_indices holds the plain number.
 enum class PageId : std::int32_t {};
 
+/// Not thread-safe; outlives whatever holds its pages.
 class PagePool {
  public:
   PagePool(std::int32_t num_pages, std::int32_t page_size);
@@ -63,9 +64,10 @@ struct PageCopy {
   PageId to{};
 };
 
-/// Copy on write. Parallel samples and beams fork a row by retaining all of it; before one of them
-/// writes into page `index`, which others hold too, the row gets a page of its own there. Nothing
-/// where it already was.
+/// Copy on write. Parallel samples and beams fork a row by retaining all of it. Before one of them
+/// writes into page `index` of its row, this gives the row a page of its own there, where others hold
+/// the old one too, and says what must be copied; it returns nothing where the page was the row's
+/// alone. out_of_pages leaves the row as it was.
 Result<std::optional<PageCopy>> make_writable(PagePool& pool, std::vector<PageId>& row,
                                               std::size_t index);
 

@@ -1,5 +1,9 @@
-// BackendDescriptor: all the world knows about a backend before it is loaded (layer attention).
-// Selection, error texts, command-line help, docs and tests read this one table.
+// BackendDescriptor: everything known about a backend before it is loaded (layer attention).
+// Selection, error texts, command-line help, the docs and the tests all read this one table.
+//
+// A promise is kept or it is not made: what no row of a descriptor names is refused by the registry
+// with the reason, and `attune verify` makes a test case of everything that one does name.
+// examples/plugin/plain.cpp has a small descriptor, docs/adding-a-backend.md tells how to write one.
 #pragma once
 
 #include <cstdint>
@@ -13,34 +17,34 @@
 
 namespace attune {
 
-/// One bit a capability that a spec, a batch or an engine may ask for.
+/// Capabilities that a spec, a batch or an engine may ask for, one bit each.
 enum class Feature : std::uint32_t {
-  lse = 1u << 0,
-  sliding_window = 1u << 1,
-  soft_cap = 1u << 2,
-  sinks = 1u << 3,
-  alibi = 1u << 4,
-  custom_mask = 1u << 5,
-  cross_attention = 1u << 6,
-  encoder_only = 1u << 7,
-  xai_temperature = 1u << 8,
-  attention_chunk = 1u << 9,
-  kv_scales = 1u << 10,
-  per_head_scales = 1u << 11,
-  ragged_kv = 1u << 12,
-  mixed_batch = 1u << 13,
-  target_verify = 1u << 14,
-  draft_extend = 1u << 15,
-  tree_verify = 1u << 16,
-  cascade =
-      1u << 17,  ///< reads pages that BatchView::prefix_groups names once a group, where it pays
-  unequal_head_dims = 1u << 18,
-  cuda_graph = 1u << 19,
-  device_planning = 1u << 20,
-  batch_invariant = 1u << 21,
-  deterministic = 1u << 22,
-  chunked_prefix = 1u << 23,
-  relative_bias = 1u << 24,
+  lse = 1u << 0,               ///< writes LayerCall::lse
+  sliding_window = 1u << 1,    ///< AttentionSpec::window_left, window_right
+  soft_cap = 1u << 2,          ///< AttentionSpec::logits_soft_cap
+  sinks = 1u << 3,             ///< LayerCall::sinks
+  alibi = 1u << 4,             ///< LayerCall::alibi_slopes
+  custom_mask = 1u << 5,       ///< BatchView::custom_mask
+  cross_attention = 1u << 6,   ///< AttentionKind::cross
+  encoder_only = 1u << 7,      ///< AttentionKind::encoder_only
+  xai_temperature = 1u << 8,   ///< AttentionSpec::xai_temperature_len
+  attention_chunk = 1u << 9,   ///< AttentionSpec::attention_chunk
+  kv_scales = 1u << 10,        ///< LayerCall::k_scale, v_scale
+  per_head_scales = 1u << 11,  ///< LayerCall::k_scale_per_head, v_scale_per_head
+  ragged_kv = 1u << 12,        ///< KvSource::ragged
+  mixed_batch = 1u << 13,      ///< BatchForm::mixed
+  target_verify = 1u << 14,    ///< BatchForm::target_verify over chains of drafts
+  draft_extend = 1u << 15,     ///< BatchForm::draft_extend
+  tree_verify = 1u << 16,      ///< … and over trees (<attune/draft_tree.hpp>)
+  /// Reads the pages that BatchView::prefix_groups names once a group, where that pays.
+  cascade = 1u << 17,
+  unequal_head_dims = 1u << 18,  ///< head_dim_qk != head_dim_vo
+  cuda_graph = 1u << 19,         ///< append_kv and run may be recorded, refresh makes them current
+  device_planning = 1u << 20,    ///< BatchView::on_device
+  batch_invariant = 1u << 21,    ///< BackendContext::batch_invariant
+  deterministic = 1u << 22,      ///< the same input twice gives the same bits
+  chunked_prefix = 1u << 23,     ///< extend batches whose requests have keys already
+  relative_bias = 1u << 24,      ///< AttentionSpec::relative_bias
 };
 
 [[nodiscard]] constexpr std::string_view name(Feature f) {
@@ -100,6 +104,7 @@ inline constexpr Feature kAllFeatures[] = {Feature::lse,
                                            Feature::chunked_prefix,
                                            Feature::relative_bias};
 
+/// `Feature::lse | Feature::sinks`.
 class FeatureSet {
  public:
   constexpr FeatureSet() = default;
@@ -122,23 +127,26 @@ class FeatureSet {
   return FeatureSet(a) | FeatureSet(b);
 }
 
+/// CUDA compute capabilities, both ends included, as 10 * major + minor: {90, 90} is Hopper.
 struct SmRange {
-  int min = 0;  ///< 10 * major + minor
+  int min = 0;
   int max = 0;
   [[nodiscard]] constexpr bool operator==(const SmRange&) const = default;
 };
 
+/// A pair of widths that a kernel exists for.
 struct HeadDims {
-  int qk = 0;
-  int vo = 0;
+  int qk = 0;  ///< of queries and keys
+  int vo = 0;  ///< of values and outputs
   [[nodiscard]] constexpr bool operator==(const HeadDims&) const = default;
 };
 
+/// How far the kernels behind a row have come. Selection passes over not_built and unproven rows.
 enum class BackendStatus : std::uint8_t {
-  not_built,
-  unproven,  ///< built and emulated, never run on its device: served by name, never chosen
-  experimental,
-  stable
+  not_built,     ///< described, so that it can be explained; there is no kernel
+  unproven,      ///< built and emulated, never run on its device: served by name, never chosen
+  experimental,  ///< has run on its device
+  stable,
 };
 
 [[nodiscard]] constexpr std::string_view name(BackendStatus s) {
@@ -151,37 +159,35 @@ enum class BackendStatus : std::uint8_t {
   return "?";
 }
 
-/// What one backend can do for some variants on one device kind. An empty list means "any" where
-/// the comment says so.
+/// What one backend can do for some variants on one kind of device. A request is served where some
+/// row admits all of it. An empty list admits nothing unless its comment says "any".
 struct Capability {
   DeviceKind device = DeviceKind::cpu;
   BackendStatus status = BackendStatus::not_built;  ///< of the kernels behind this row
-  CpuIsa isa = CpuIsa::scalar;                      ///< CPU: least level
+  CpuIsa isa = CpuIsa::scalar;                      ///< CPU: the least level that runs it
   FixedList<SmRange, 4> sm{};                       ///< CUDA: any of these
   FixedList<std::string_view, 4> archs{};           ///< HIP: any of these; empty = any
   FixedList<Variant, 6> variants{};
   FixedList<Phase, 2> phases{};
-  FixedList<DType, 4> q_dtypes{};
-  FixedList<DType, 8> kv_dtypes{};
+  FixedList<DType, 4> q_dtypes{};       ///< of q and o
+  FixedList<DType, 8> kv_dtypes{};      ///< of the cache; linear variants: of the state
   FixedList<HeadDims, 12> head_dims{};  ///< empty = any up to max_head_dim
-  int max_head_dim = 0;                 ///< 0 = no limit
-  int head_dim_multiple = 1;            ///< where head_dims is empty: of which both dims are
-  FixedList<int, 8> gqa_group_sizes{};  ///< empty = any
-  FixedList<std::int32_t, 10>
-      page_sizes{};  ///< empty = any from 1 to 256; the first is the preferred one
-  std::int32_t preferred_page_size = 1;  ///< where page_sizes is empty
-  FixedList<KvLayout, 4>
-      kv_layouts{};  ///< the first is the preferred one; empty for linear variants
+  int max_head_dim = 0;                 ///< where head_dims is empty; 0 = no limit
+  int head_dim_multiple = 1;            ///< where head_dims is empty: both dims are multiples of it
+  FixedList<int, 8> gqa_group_sizes{};  ///< query heads for each KV head; empty = any
+  FixedList<std::int32_t, 10> page_sizes{};  ///< the first is preferred; empty = any from 1 to 256
+  std::int32_t preferred_page_size = 1;      ///< where page_sizes is empty
+  FixedList<KvLayout, 4> kv_layouts{};       ///< the first is preferred; empty for linear variants
   FeatureSet features{};
 };
 
+/// A backend and its rows. Texts are literals: a descriptor lives as long as the process.
 struct BackendDescriptor {
-  std::string_view name;
-  std::string_view summary;
-  FixedList<std::string_view, 2> aliases{};
-  FixedList<std::string_view, 2> deprecated_aliases{};
-  std::string_view
-      needs{};  ///< what a not_built backend waits for, and what any backend needs to run
+  std::string_view name;     ///< the word of --attention-backend; unique in a registry
+  std::string_view summary;  ///< one line, without a full stop
+  FixedList<std::string_view, 2> aliases{};             ///< other words for it
+  FixedList<std::string_view, 2> deprecated_aliases{};  ///< … that draw a warning
+  std::string_view needs{};  ///< what it needs to run, or what a not_built one waits for
   FixedList<Capability, 10> capabilities{};
   std::string_view paper{};  ///< paper or source of the method
 

@@ -1,4 +1,5 @@
-// What a device is, as facts: nothing here opens a driver (layer device).
+// What a device is, as facts, and what runs work on a CPU (layer device). Nothing here creates a
+// CUDA context: facts about GPUs come from NVML.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,9 @@ enum class DeviceKind : std::uint8_t { cpu, cuda, hip, xpu, npu };
   return "?";
 }
 
-/// CPU kernel levels, each including the ones before it. `avx512` asks for F, BW, DQ, VL;
-/// `avx512_bf16` adds BF16, VBMI and VNNI; `amx` adds AMX-TILE and AMX-BF16 with the operating system's
-/// permission.
+/// CPU kernel levels, each including the ones before it. `avx2` asks for FMA and F16C too, `avx512`
+/// for F, BW, DQ and VL; `avx512_bf16` adds BF16, VBMI and VNNI; `amx` adds AMX-TILE and AMX-BF16,
+/// with the operating system's permission.
 enum class CpuIsa : std::uint8_t { scalar, avx2, avx512, avx512_bf16, amx };
 
 [[nodiscard]] constexpr std::string_view name(CpuIsa isa) {
@@ -40,6 +41,7 @@ enum class CpuIsa : std::uint8_t { scalar, avx2, avx512, avx512_bf16, amx };
   return "?";
 }
 
+/// By name(); anything else is an invalid_argument that lists the words.
 [[nodiscard]] Result<CpuIsa> parse_cpu_isa(std::string_view word);
 
 /// Facts about one device, present or imagined. `explain` works on imagined ones.
@@ -64,29 +66,31 @@ struct DeviceInfo {
 /// CUDA runtime.
 [[nodiscard]] std::vector<DeviceInfo> cuda_devices();
 
-/// `auto`, `cpu`, `cuda`, `cuda:N` (present devices) or `cpu:avx2`, `cuda:sm90`, `hip:gfx942`,
-/// `xpu`, `npu` (imagined ones).
+/// Present devices: `cpu` and `auto` (this CPU), `cuda` and `cuda:N`. Imagined ones, to explain or
+/// list what would serve them: `cpu:avx2`, `cuda:sm90`, `hip:gfx942`, `xpu`, `npu`. A GPU that is
+/// not there, or an unknown word, is an invalid_argument.
 [[nodiscard]] Result<DeviceInfo> parse_device(std::string_view word, CpuIsa cap = CpuIsa::amx);
 
-/// A queue of device work: a cudaStream_t on CUDA, nothing on a CPU.
+/// A queue of device work, owned by the caller: a cudaStream_t on CUDA, unused on a CPU.
 struct Stream {
   void* handle = nullptr;
 };
 
-/// Runs work items on threads; a caller may hand in its own. run() returns when every item is done.
-/// Items are claimed in order, so the costliest should come first. Re-entrant calls from inside an
-/// item are not allowed.
+/// Runs work items on threads; an engine may hand in its own. Backends call run() from one thread at
+/// a time, and never from inside an item.
 class Executor {
  public:
   virtual ~Executor() = default;
   [[nodiscard]] virtual int num_threads() const = 0;
-  /// Calls body(context, item, thread) for every item in 0…num_items-1; thread is in
-  /// 0…num_threads()-1.
+  /// Calls body(context, item, thread) for every item of 0 … num_items - 1 and returns when all are
+  /// done. `thread` is in 0 … num_threads() - 1, and no two calls with one thread overlap: backends
+  /// keep a slice of workspace for each. Items should be claimed in order: the costliest come first.
   virtual void run(std::int64_t num_items,
                    void (*body)(void* context, std::int64_t item, int thread), void* context) = 0;
 };
 
-/// Attune's own Executor: `num_threads` threads, the caller of run() among them.
+/// Attune's own Executor: `num_threads` threads, the caller of run() among them. Refuses counts
+/// below 1.
 [[nodiscard]] Result<std::unique_ptr<Executor>> make_thread_pool(int num_threads);
 
 }  // namespace attune

@@ -7,6 +7,7 @@
 
 namespace attune {
 
+/// Made once, from a braced list; never changed afterwards.
 template <class T, std::size_t Capacity>
 class FixedList {
  public:

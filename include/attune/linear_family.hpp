@@ -1,8 +1,8 @@
-// A family of linear layers from outside, as a plugin describes it beside its backend (layer
-// attention): a record of data and two functions. The host reads config.json and the weights, keeps
-// the states by request slot, and multiplies what stands around the backend:
+// A family of linear layers that a plugin describes beside its backend (layer attention): a record
+// of data and two functions. `attune` then runs models of that family: it reads config.json and the
+// weights, keeps a state for each request, and multiplies by the projections around the backend:
 //
-//   in = W_in x for each input that is named;  y = backend(in, states);  out = W_output y
+//   in = W x, for each projection W that is named below;  y = backend(in, states);  out = W_output y
 //
 //   constexpr LinearFamilyRecord kFamilies[] = {{.name = "average", .backend = "average",
 //                                                .matches = &matches, .describe = &describe}};
@@ -10,9 +10,9 @@
 //                                .num_families = 1};
 //   attune generate --plugin ./libaverage.so --model folder-whose-config-matches …
 //
-// What a record cannot say, a backend may do between its inputs and o. Records and their texts
-// live as long as the process: a plugin is never closed. Its functions throw nothing; what they
-// describe is checked, and a refusal names the family.
+// tests/runtime/plugins/average.cpp is a whole one. What a record cannot express, the backend may do
+// between its inputs and o. Records and their texts live as long as the process: a plugin is never
+// closed. Its functions throw nothing; what they describe is checked, and a refusal names the family.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@
 
 namespace attune {
 
-/// The part of a config.json that describes the language model.
+/// The part of a config.json that describes the language model, for reading. A key that is absent
+/// gives the fallback or an empty value; a key of another type makes the host refuse the file.
 class FamilyConfig {
  public:
   virtual ~FamilyConfig() = default;
   [[nodiscard]] virtual bool has(std::string_view key) const = 0;
   [[nodiscard]] virtual std::string text(std::string_view key) const = 0;  ///< "" where absent
-  /// A key of another type refuses the file.
   [[nodiscard]] virtual std::int64_t integer(std::string_view key, std::int64_t fallback) const = 0;
   [[nodiscard]] virtual double number(std::string_view key, double fallback) const = 0;
   [[nodiscard]] virtual std::vector<double> numbers(std::string_view key) const = 0;
@@ -61,7 +61,7 @@ struct LinearFamilyLayers {
   /// Of o: [hidden, num_v_heads * head_dim_v], or of conv_dim columns.
   std::string output{};
 
-  // Tensors that the call hands on as they are, in fp32; whole names but for the prefix.
+  // Tensors that LinearCall hands on as they are, in fp32. These names get no ".weight".
   std::string conv_weight{};    ///< [conv_dim, conv_kernel] numbers
   std::string conv_bias{};      ///< [conv_dim]
   std::string a_log{};          ///< [num_v_heads]
@@ -81,11 +81,13 @@ struct LinearFamilyLayers {
   bool feed_forward = true;  ///< a gated one behind every mixer, by the common keys and names
 };
 
+/// What PluginEntry::families lists.
 struct LinearFamilyRecord {
-  std::string_view name;     ///< the word that reports print; of one family only
+  std::string_view name;     ///< the word that `explain` prints as the layers' kind; unique
   std::string_view backend;  ///< serves its layers unless the user names another
   /// Whether a config.json is this family's; asked before the families in tree.
   bool (*matches)(const FamilyConfig& config) = nullptr;
+  /// Called for files that match.
   LinearFamilyLayers (*describe)(const FamilyConfig& config) = nullptr;
 };
 

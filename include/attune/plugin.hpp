@@ -1,11 +1,14 @@
 // What a shared object of backends exports: libattune_cuda.so and out-of-tree plugins alike (layer
-// attention).
+// attention). examples/plugin/plain.cpp is a whole one.
 //
+//   constexpr attune::PluginBackend kBackends[] = {{&kDescriptor, &make}};
+//   constexpr attune::PluginEntry kEntry{.name = "mine", .backends = kBackends, .num_backends = 1};
 //   extern "C" const attune::PluginEntry* attune_backend_entry_v1() { return &kEntry; }
 //
-// The loader opens the file once with RTLD_NOW | RTLD_LOCAL, compares ABI number and fingerprint,
-// compares each descriptor of a catalog name with the catalog's own, and never closes it. A plugin
-// needs no symbol from Attune.
+// The loader opens the file once, with RTLD_NOW | RTLD_LOCAL, and never closes it. It refuses
+// (plugin_error, with what it wanted and found) another ABI number or fingerprint, a name that the
+// catalog or another plugin has already, and a catalog backend whose descriptor differs from the
+// catalog's. A plugin needs no symbol from Attune.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +22,10 @@
 
 namespace attune {
 
+/// Raised whenever a struct's members change their meaning but not its size.
 inline constexpr std::uint32_t kPluginAbi = 2;
 
-/// Changes whenever a struct that crosses the border changes shape, or the compiler's C++ ABI does.
+/// Differs whenever a struct that crosses the border changes its size, or the compiler's C++ ABI does.
 struct AbiFingerprint {
   std::uint32_t cxx_abi = __GXX_ABI_VERSION;
   std::uint32_t descriptor_bytes = sizeof(BackendDescriptor);
@@ -38,18 +42,21 @@ struct AbiFingerprint {
   [[nodiscard]] constexpr bool operator==(const AbiFingerprint&) const = default;
 };
 
+/// Both live as long as the process.
 struct PluginBackend {
   const BackendDescriptor* descriptor = nullptr;
   BackendFactory make = nullptr;
 };
 
+/// What attune_backend_entry_v1 returns. Leave `abi` and `fingerprint` at their defaults: they record
+/// the headers that the plugin was compiled with.
 struct PluginEntry {
   std::uint32_t abi = kPluginAbi;
   AbiFingerprint fingerprint{};
   const char* name = "";  ///< of the plugin, for messages
   const PluginBackend* backends = nullptr;
   std::size_t num_backends = 0;
-  const LinearFamilyRecord* families = nullptr;
+  const LinearFamilyRecord* families = nullptr;  ///< <attune/linear_family.hpp>
   std::size_t num_families = 0;
 };
 

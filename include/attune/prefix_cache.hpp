@@ -41,8 +41,7 @@ struct Node;
 class PrefixTree;
 }  // namespace cache
 
-/// Requests see each other's pages within one namespace only. Its parts are compared part by part:
-/// an adapter never equals a salt.
+/// Requests see each other's pages within one namespace only. Two are the same where both parts are.
 struct CacheNamespace {
   std::int64_t adapter = 0;  ///< the id, not the label, of what changes the weights; 0 = none
   std::string salt{};        ///< whatever else changes keys, or must not be shared: tenant, images
@@ -66,8 +65,8 @@ enum class EvictionPolicy : std::uint8_t {
   return "?";
 }
 
-/// Layers whose keys live equally long, and the pool of their pages. With a window (inclusive, as
-/// in AttentionSpec) or a chunk, a hit needs only the pages that its next token sees.
+/// Layers whose keys live equally long, and the pool of their pages. With a window or a chunk
+/// (tokens, as in AttentionSpec) a hit needs only the pages that its next token sees.
 struct CachedPool {
   PagePool* pool = nullptr;  ///< outlives the cache
   std::int64_t window_left = -1;
@@ -76,11 +75,13 @@ struct CachedPool {
   [[nodiscard]] bool bounded() const { return window_left >= 0 || attention_chunk > 0; }
 };
 
+/// What PrefixCache::make is told, once.
 struct PrefixCacheOptions {
   std::int32_t page_size = 16;  ///< of every pool
   std::vector<CachedPool> pools{};
   EvictionPolicy policy = EvictionPolicy::lru;
-  /// Hits end at multiples of this, and windows begin there: a multiple of the page size, or 1.
+  /// Tokens. Hits end at multiples of this, and windows begin there: a multiple of the page size, or
+  /// 1 for no such rule. kPromptGranule where a prompt's bits must not depend on the hit.
   std::int64_t granule = 1;
   /// Models with recurrent states: a hit ends only where a checkpoint of them is kept.
   bool needs_checkpoints = false;
@@ -115,28 +116,33 @@ struct PrefixRow {
   std::int64_t first_position = 0;
 };
 
+/// How match() looks.
 struct MatchOptions {
   std::int64_t max_tokens = INT64_MAX;  ///< the longest useful hit
-  bool partial_page = false;            ///< also tokens at the beginning of a page
-  bool count =
-      true;  ///< in the metrics; false: may be asked again, count_lookup() says it was used
+  bool partial_page = false;            ///< also find tokens at the beginning of a page
+  /// Counts in the metrics. A scheduler that asks again and again for a waiting request sets false,
+  /// and calls count_lookup() when the hit is used.
+  bool count = true;
 };
 
+/// What match() found: a hit of num_tokens tokens, 0 for none.
 struct PrefixMatch {
   std::int64_t num_tokens = 0;    ///< of the hit: whole pages
   std::int64_t known_tokens = 0;  ///< that the tree knows; more than num_tokens where a window's
                                   ///< pages or a checkpoint are missing
-  std::vector<PrefixRow> rows{};  ///< by pool; one holder of each page is the caller's
+  /// By pool. The caller is one more holder of each page, and releases them to the pool.
+  std::vector<PrefixRow> rows{};
   PrefixLock lock{};
-  std::shared_ptr<const void> checkpoint{};  ///< as inserted, of exactly num_tokens tokens
+  std::shared_ptr<const void> checkpoint{};  ///< as inserted, after exactly num_tokens tokens
   /// If asked for: that many tokens more lie at the beginning of these pages, one a pool, held too.
   /// They belong to others: make_writable() before a token is added.
   std::int64_t partial_tokens = 0;
   std::vector<PageId> partial_pages{};
 };
 
+/// What else insert() is told.
 struct InsertOptions {
-  std::int64_t priority = 0;
+  std::int64_t priority = 0;       ///< EvictionPolicy::priority: the smallest go first
   bool keep_partial_page = false;  ///< also the tokens behind the last whole page
   /// The recurrent states after exactly the inserted tokens, whose number must be a multiple of the
   /// page size.
@@ -152,6 +158,7 @@ struct DuplicatePage {
   PageId kept{};          ///< the tree's; not held for the caller
 };
 
+/// What insert() did.
 struct PrefixInsertion {
   std::int64_t known_tokens = 0;  ///< that were there before
   std::int64_t num_tokens = 0;    ///< now there: the whole pages of the key
@@ -166,6 +173,7 @@ struct RowView {
   std::int64_t first_position = 0;
 };
 
+/// Counters since the cache was made, and what it holds now.
 struct PrefixMetrics {
   std::int64_t lookups = 0;
   std::int64_t hits = 0;  ///< lookups that gave a page at least
@@ -181,9 +189,10 @@ struct PrefixMetrics {
   std::int64_t checkpoint_bytes = 0;
 };
 
+/// The cache. The pools outlive it, and it outlives its locks.
 class PrefixCache {
  public:
-  /// Refuses pools of different page sizes and granules that cut pages.
+  /// Refuses (invalid_argument) null pools, pools of different page sizes, granules that cut pages.
   static Result<PrefixCache> make(PrefixCacheOptions options);
 
   PrefixCache(PrefixCache&&) noexcept;
@@ -198,28 +207,30 @@ class PrefixCache {
   /// In the metrics: a lookup that was not counted as it was made has been used.
   void count_lookup(std::int64_t tokens, std::int64_t hit_tokens);
 
-  /// The tree becomes one more holder of each page that it takes: those of `rows` (one a pool) that
-  /// hold the whole pages of `tokens`. The rows stay the caller's. Time is linear in the row.
+  /// Offers computed keys. The tree becomes one more holder of each page that it takes: those of
+  /// `rows` (one a pool) that hold the whole pages of `tokens`. The rows stay the caller's. Rows that
+  /// do not hold the tokens, or pages that nobody holds, are an invalid_argument. Time is linear in
+  /// the row.
   Result<PrefixInsertion> insert(const CacheNamespace& space, std::span<const std::int32_t> tokens,
                                  std::span<const RowView> rows, const InsertOptions& options = {});
 
-  /// Frees up to `pages` pages of `pool`, and what else hangs on them, without touching what is
-  /// locked or held by others. The number freed. Time is linear in the pages evicted.
+  /// Frees up to `pages` pages of pool number `pool`, and what else hangs on them, without touching
+  /// what is locked or held by others. Returns the number freed. Time is linear in the pages evicted.
   std::int64_t evict(std::size_t pool, std::int64_t pages);
 
-  /// Evicts until `pool` has `pages` free pages. Whether it has.
+  /// Evicts until `pool` has `pages` free pages; false where it could not.
   bool make_room(std::size_t pool, std::int64_t pages);
 
   /// Evicts everything that is not locked.
   void clear();
 
-  /// Pages of a pool without window that no lock protects.
+  /// Pages that evict() could free now: of a pool without window, those that no lock protects.
   [[nodiscard]] std::int64_t evictable_pages(std::size_t pool) const;
   /// Pages of a pool that the tree holds.
   [[nodiscard]] std::int64_t held_pages(std::size_t pool) const;
   [[nodiscard]] PrefixMetrics metrics() const;
 
-  /// Walks everything; the text names the first rule that is broken.
+  /// For tests: walks everything; the text names the first rule that is broken.
   [[nodiscard]] Status check_invariants() const;
 
  private:

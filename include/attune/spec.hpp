@@ -1,16 +1,24 @@
-// AttentionSpec: what one group of layers asks of attention. Known before any batch exists (layer
-// attention).
+// AttentionSpec: what one group of layers asks of attention. It is known before any batch exists
+// (layer attention).
 //
-// The logit of query i (absolute position p) and key j of one head, in this order:
-//   s = sm_scale * q_scale * k_scale * (q_i . k_j)
-//   s = cap * tanh(s / cap)                      if logits_soft_cap > 0     (Gemma 2,
-//   arXiv:2408.00118) s = s * temperature(p)                       if xai_temperature_len > 0 (log2
-//   p / log2 len beyond len; Grok) s = s - slope_h * |p - j|                    if alibi
-//   (arXiv:2108.12409) s = -inf                                     where attention/mask.hpp says
-//   "not visible"
-// o_i = v_scale * sum_j exp(s_ij - m) v_j / (sum_j exp(s_ij - m) + exp(sink_h - m)), the sink only
-// if `sinks`. lse_i = m + ln sum_j exp(s_ij - m): natural, without the sink. No visible key: o = 0,
-// lse = -inf.
+// One query head h, one query row i at absolute position p, one key j of its KV head. The logit is
+// formed in this order; a step whose option is off is left out:
+//
+//   1  s = sm_scale * q_scale * k_scale * (q_i . k_j)
+//   2  s = cap * tanh(s / cap)              logits_soft_cap = cap > 0     (Gemma 2, arXiv:2408.00118)
+//   3  s = s * temperature(p)               xai_temperature_len = len > 0 (Grok):
+//                                           1 up to p = len, log2(p) / log2(len) beyond
+//   4  s = s - slope_h * |p - j|            alibi                         (arXiv:2108.12409)
+//   5  s = -infinity                        where key j is not visible to position p: causal,
+//                                           window_left, window_right, attention_chunk, custom_mask
+//
+// With m the largest visible logit:
+//
+//   o_i   = v_scale * sum_j exp(s_ij - m) v_j / (sum_j exp(s_ij - m) + exp(sink_h - m))
+//   lse_i = m + ln sum_j exp(s_ij - m)
+//
+// The term of the sink is there only with `sinks` (gpt-oss). lse is a natural logarithm and leaves
+// the sink out. A row that sees no key has o = 0 and lse = -infinity.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +32,19 @@ namespace attune {
 /// The mathematics of a layer. `gqa` covers multi-head and multi-query attention.
 enum class Variant : std::uint8_t {
   gqa,
-  mla,  ///< absorbed latent attention: one KV head of kv_lora_rank + qk_rope_head_dim, V a slice of
-        ///< K
+  /// Absorbed latent attention (DeepSeek-V2, arXiv:2405.04434): one KV head of width kv_lora_rank +
+  /// qk_rope_head_dim; the values are its first kv_lora_rank columns.
+  mla,
   sparse_mla,      ///< DeepSeek sparse attention: indexer, top-k, then mla
   dsv4,            ///< DeepSeek-V4 compressed attention
   minimax_sparse,  ///< block-sparse GQA of MiniMax-M3
   dual_chunk,      ///< Qwen2.5-1M
-  gdn,
-  kda,
-  mamba2,
-  lightning,
-  short_conv,
+  // Linear attention; <attune/linear_state.hpp> has the recurrence of each.
+  gdn,         ///< gated delta net
+  kda,         ///< Kimi delta attention
+  mamba2,      ///< state space duality
+  lightning,   ///< one fixed decay a head
+  short_conv,  ///< a short causal convolution and no recurrence
 };
 
 [[nodiscard]] constexpr std::string_view name(Variant v) {
@@ -59,12 +69,13 @@ enum class Variant : std::uint8_t {
   return v == Variant::mla || v == Variant::sparse_mla;
 }
 
-/// Linear variants keep a recurrent state a request instead of pages.
+/// Linear variants keep one recurrent state for each request, in place of pages of keys.
 [[nodiscard]] constexpr bool is_linear(Variant v) {
   return v == Variant::gdn || v == Variant::kda || v == Variant::mamba2 ||
          v == Variant::lightning || v == Variant::short_conv;
 }
 
+/// What selection chooses for: prompts and chunks of them, or one new token a request.
 enum class Phase : std::uint8_t { prefill, decode };
 
 [[nodiscard]] constexpr std::string_view name(Phase p) {
@@ -78,6 +89,8 @@ enum class AttentionKind : std::uint8_t {
   cross,         ///< keys of an encoder, no causal rule
 };
 
+/// A plain value: copy it, compare it. Members that a variant does not use keep their defaults.
+/// attention::validate_spec (<attune/validate.hpp>) says what is wrong with one.
 struct AttentionSpec {
   Variant variant = Variant::gqa;
   AttentionKind kind = AttentionKind::decoder;
@@ -89,41 +102,42 @@ struct AttentionSpec {
   int kv_lora_rank = 0;      ///< mla: head_dim_vo of the absorbed form
   int qk_rope_head_dim = 0;  ///< mla: head_dim_qk - kv_lora_rank
 
-  float sm_scale = 0.0f;         ///< must be positive; never guessed (1/sqrt(576) is wrong for MLA)
+  /// Must be set, and positive: it is never derived from a head dim (1/sqrt(576) is wrong for MLA).
+  float sm_scale = 0.0f;
   float logits_soft_cap = 0.0f;  ///< 0 = off
-  bool causal = true;
-  std::int64_t window_left =
-      -1;  ///< keys j >= p - window_left are visible; -1 = all. Hugging Face's sliding_window - 1
-  std::int64_t window_right =
-      -1;  ///< keys j <= p + window_right are visible; -1 = all (non-causal only)
-  std::int64_t attention_chunk =
-      0;  ///< Llama-4: keys of the query's own chunk of this many positions only; 0 = off
-  bool sinks = false;  ///< one logit per query head in the denominator (gpt-oss)
-  bool alibi = false;
-  bool relative_bias = false;            ///< a learned bias by distance (T5)
-  bool custom_mask = false;              ///< the batch brings packed bits
-  std::int64_t xai_temperature_len = 0;  ///< 0 = off
-  bool kv_scales = false;                ///< k_scale / v_scale differ from 1
-  bool per_head_scales = false;          ///< … and differ by KV head
+  bool causal = true;            ///< keys j <= p are visible
+  /// Tokens. Keys j >= p - window_left are visible, the boundary included: Hugging Face's
+  /// sliding_window less 1. -1 = unbounded.
+  std::int64_t window_left = -1;
+  /// Tokens. Keys j <= p + window_right are visible; -1 = unbounded. For non-causal attention.
+  std::int64_t window_right = -1;
+  /// Tokens. Llama 4: a query sees the keys of its own chunk of this many positions only; 0 = off.
+  std::int64_t attention_chunk = 0;
+  bool sinks = false;  ///< the call brings one logit a query head for the denominator (gpt-oss)
+  bool alibi = false;  ///< the call brings one slope a query head
+  bool relative_bias = false;  ///< a learned bias by distance (T5)
+  bool custom_mask = false;    ///< the batch brings packed bits, in place of the causal rule
+  std::int64_t xai_temperature_len = 0;  ///< positions; 0 = off, 1 is refused
+  bool kv_scales = false;                ///< the call's k_scale or v_scale may differ from 1
+  bool per_head_scales = false;          ///< the call brings a factor for each KV head
 
   DType q_dtype = DType::bf16;  ///< of q, and of o unless o_dtype says otherwise
   DType o_dtype = DType::bf16;
-  DType kv_dtype = DType::bf16;
+  DType kv_dtype = DType::bf16;  ///< of stored keys and values; linear variants: of the state, f32
 
-  // sparse_mla: what chooses a query's keys (sparse_call.hpp).
+  // sparse_mla: what chooses a query's keys (<attune/sparse_call.hpp>).
   int index_num_heads = 0;
   int index_head_dim = 0;
   int index_topk = 0;               ///< keys a query attends to at most
   DType index_dtype = DType::bf16;  ///< of stored index keys
 
-  // Linear variants (section g to k of the algorithm notes): key heads, value heads and the state's
-  // dims.
+  // Linear variants (<attune/linear_state.hpp>).
   int linear_num_k_heads = 0;
-  int linear_num_v_heads = 0;
-  int linear_head_dim_k = 0;  ///< mamba2: d_state
+  int linear_num_v_heads = 0;  ///< a multiple of linear_num_k_heads
+  int linear_head_dim_k = 0;   ///< mamba2: d_state
   int linear_head_dim_v = 0;
-  int conv_kernel = 0;  ///< K; the state holds K - 1 inputs
-  int conv_dim = 0;     ///< channels of the convolution
+  int conv_kernel = 0;  ///< taps of the convolution; the state holds conv_kernel - 1 inputs
+  int conv_dim = 0;     ///< channels of the convolution: those of q, k and v together
 
   [[nodiscard]] bool operator==(const AttentionSpec&) const = default;
 

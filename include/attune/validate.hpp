@@ -1,8 +1,11 @@
-// The invariants of a spec, a batch and a call, each with its text (layer attention). Every backend
-// of the tree asks them; a plugin may link libattune and do the same.
+// What makes a spec, a batch or a call valid, with a text for each way in which one is not (layer
+// attention). Every backend in tree calls these functions; a plugin may link libattune and do the
+// same. All failures are invalid_argument unless a comment says otherwise.
 //
-// A backend calls validate_batch in plan and keeps the facts in its plan; validate_run then costs a
-// few comparisons a layer and reads no array, so it works on device pointers too.
+// A backend calls validate_batch in plan() and keeps the facts in its plan; validate_run then costs a
+// few comparisons a layer and reads no array, so it works on device pointers too. Three conventions
+// are settled here, since libraries differ about them: lse is a natural logarithm; a row that sees no
+// key has o = 0 and lse = -infinity; a request without pages has kv_last_page_len 0.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +26,26 @@ struct BatchFacts {
   std::int64_t max_qo_len = 0;
   std::int64_t max_kv_len = 0;
   std::int64_t num_kv_tokens = 0;  ///< ragged: rows of LayerCall::k
-  std::int64_t max_page_id = -1;   ///< paged: largest id named; -1 = none
+  std::int64_t max_page_id = -1;   ///< paged, on the host: largest id named; -1 = none
 };
 
-/// Dense variants (gqa, mla): head counts, dims, scale, cap, windows and masks that make sense
+/// Of the dense variants (gqa, mla): head counts, dims, scale, cap, windows and masks that make sense
 /// together.
 [[nodiscard]] Status validate_spec(const AttentionSpec& spec);
 
+/// Of a batch in the host's memory, for a backend made for `spec` and `page_size`. Reads every array
+/// once. A batch whose tables are on the device is unsupported.
 [[nodiscard]] Result<BatchFacts> validate_batch(const BatchView& batch, const AttentionSpec& spec,
                                                 std::int32_t page_size);
 
-/// Of a batch whose tables are on the device (BatchView::on_device), for backends that plan there;
-/// validate_batch refuses such a batch for all others. Lengths in the facts are the bounds given.
+/// Of a batch whose tables are on the device (BatchView::on_device), for backends that plan there.
+/// The lengths in the facts are the bounds given. What only a host can plan is unsupported.
 [[nodiscard]] Result<BatchFacts> validate_device_batch(const BatchView& batch,
                                                        const AttentionSpec& spec,
                                                        std::int32_t page_size);
 
-/// The tensors, scales and options of one layer, for run().
+/// The tensors, scales and options of one layer, for run(): shapes, dtypes, innermost strides, and
+/// that page ids lie inside the cache.
 [[nodiscard]] Status validate_run(const LayerCall& call, const BatchFacts& facts,
                                   const AttentionSpec& spec, std::int32_t page_size,
                                   KvLayout layout);
