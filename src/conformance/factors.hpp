@@ -44,10 +44,10 @@ struct Factors {
 [[nodiscard]] Case case_of(const Factors& factors, const FactorRow& row, Variant variant,
                            std::uint64_t seed);
 
-/// Heads, dims, dtypes and a scale; nothing special.
 /// Puts `sharing`'s pages, about `keys` keys a level, in front of a case's requests.
 void share_prefixes(Case& one, Sharing sharing, std::int32_t keys);
 
+/// Heads, dims, dtypes and a scale; nothing special.
 [[nodiscard]] AttentionSpec base_spec(Variant variant, HeadDims dims, int group, DType q, DType kv);
 
 }  // namespace attune::conformance

@@ -2,7 +2,6 @@
 // every device word.
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <cstdlib>
@@ -12,37 +11,19 @@
 #include <string>
 #include <vector>
 
-#include "cli/command.hpp"
 #include "support/scratch_folder.hpp"
+#include "support/typed_command.hpp"
 
 namespace attune::cli {
 namespace {
 
 using nlohmann::json;
 
-struct Outcome {
-  int code = -1;
-  std::string out;
-  std::string err;
-};
+using testing_support::Outcome;
+using testing_support::typed;
 
 Outcome run(const std::vector<std::string>& words) {
-  CLI::App app{"attune", "attune"};
-  Outcome outcome;
-  add_backends(app, outcome.code);
-  add_explain(app, outcome.code);
-  add_tables(app, outcome.code);
-  std::vector<std::string> reversed(words.rbegin(), words.rend());
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  try {
-    app.parse(reversed);
-  } catch (const CLI::ParseError& error) {
-    outcome.code = error.get_exit_code() == 0 ? kDone : kBadInput;
-  }
-  outcome.out = testing::internal::GetCapturedStdout();
-  outcome.err = testing::internal::GetCapturedStderr();
-  return outcome;
+  return typed({add_backends, add_explain, add_tables}, words);
 }
 
 std::string config(const std::string& name) {
@@ -140,7 +121,7 @@ TEST(Explain, APhasesNameGoesBeforeTheCommonOne) {
 TEST(Explain, AClosedPipeEndsTheOutputQuietly) {
   const std::string program = std::string(ATTUNE_BINARY_DIR) + "/bin/attune";
   if (!std::filesystem::exists(program)) GTEST_SKIP() << "the program is not built";
-  const testing_support::ScratchFolder scratch;
+  const attune::testing_support::ScratchFolder scratch;
   const std::filesystem::path err = scratch / "stderr";
   // More than stdio keeps to itself, for a reader that has left before it comes.
   const std::string command = "bash -c 'set -o pipefail; " + program + " explain --model " +

@@ -2,39 +2,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "cli/command.hpp"
+#include "support/typed_command.hpp"
 
 namespace attune::cli {
 namespace {
 
-struct Outcome {
-  int code = -1;
-  std::string out;
-  std::string err;
-};
+using testing_support::expect_mistake;
+using testing_support::Outcome;
+using testing_support::typed;
 
 Outcome verify(std::vector<std::string> words) {
-  CLI::App app{"attune", "attune"};
-  Outcome outcome;
-  add_verify(app, outcome.code);
   words.insert(words.begin(), "verify");
-  std::vector<std::string> reversed(words.rbegin(), words.rend());
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  try {
-    app.parse(reversed);
-  } catch (const CLI::ParseError& error) {
-    outcome.code = error.get_exit_code() == 0 ? kDone : kBadInput;
-  }
-  outcome.out = testing::internal::GetCapturedStdout();
-  outcome.err = testing::internal::GetCapturedStderr();
-  return outcome;
+  return typed({add_verify}, std::move(words));
 }
 
 TEST(Verify, OneBackendAndAGlobAsJson) {

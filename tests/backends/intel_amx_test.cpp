@@ -1,0 +1,104 @@
+// The AMX backend against the fp64 reference, on emulated tiles and on real ones where this machine
+// has them.
+#include <gtest/gtest.h>
+
+#include "backends/dense_problem.hpp"
+#include "backends/intel_amx/descriptor.hpp"
+#include "backends/intel_amx/emulated.hpp"
+#include "backends/reference/descriptor.hpp"
+#include "base/join.hpp"
+#include "device/thread_pool.hpp"
+
+namespace attune::backends::intel_amx {
+namespace {
+
+using test::Case;
+using test::dense_spec;
+using test::expect_close;
+using test::mla_spec;
+using test::Problem;
+using test::tolerance;
+
+/// Both kinds of tiles; int8 keys with and without products of bytes.
+void check_tiles(const Case& c) {
+  Problem problem(c);
+  const Problem::Answer right = problem.solve(&reference::make, {});
+  auto pool = device::ThreadPool::make({.num_threads = 2});
+  ASSERT_TRUE(pool.ok());
+  BackendContext context{.device = cpu_device(), .executor = pool->get()};
+  SCOPED_TRACE(base::join("kv ", name(c.spec.kv_dtype)));
+  if (context.device.isa >= CpuIsa::amx)
+    expect_close(problem.solve(&make, context), right, tolerance(c.spec));
+  for (const bool int8_products : {true, false}) {
+    if (!int8_products && c.spec.kv_dtype != DType::i8) continue;
+    SCOPED_TRACE(int8_products);
+    context.device.has_amx_int8 = int8_products;
+    // Queries in two digits are good to 2^-15 of the row's largest.
+    const bool digits = int8_products && c.spec.kv_dtype == DType::i8;
+    expect_close(problem.solve(&make_emulated, context), right, tolerance(c.spec),
+                 digits ? 5e-4 : 2e-5);
+  }
+}
+
+/// Logits so far apart that a row's maximum moves within a panel of keys, after weights were
+/// formed.
+TEST(IntelAmxBackend, RisingMaxima) {
+  Case c{.spec = dense_spec(6, 2, 64, 64, DType::bf16), .requests = {{40, 700}, {3, 300}}};
+  c.spec.sm_scale = 2.0f;
+  check_tiles(c);
+}
+
+/// Whether a block of rows meets packed keys or keys in place depends on its size, not its bits.
+TEST(IntelAmxBackend, RowsGetTheSameBitsInBlocksOfAnySize) {
+  auto pool = device::ThreadPool::make({.num_threads = 16});
+  ASSERT_TRUE(pool.ok());
+  for (const DType kv : {DType::bf16, DType::i8, DType::fp8_e4m3}) {
+    Case c{.spec = dense_spec(8, 2, 64, 64, DType::bf16), .requests = {{90, 250}}, .page_size = 16};
+    c.spec.kv_dtype = kv;
+    BackendContext context{.device = cpu_device()};
+    context.device.has_amx_int8 = true;
+    const auto large = Problem(c).solve(&make_emulated, context);
+    context.executor = pool->get();
+    EXPECT_EQ(large.o_bytes, Problem(c).solve(&make_emulated, context).o_bytes) << name(kv);
+  }
+}
+
+TEST(IntelAmxBackend, TilesOverAwkwardShapes) {
+  for (const DType kv : {DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2, DType::i8}) {
+    const int shapes[][4] = {{4, 2, 64, 64}, {3, 1, 80, 96}, {71, 1, 40, 24}, {5, 5, 33, 100}};
+    for (const auto& s : shapes) {
+      Case c{.spec = dense_spec(s[0], s[1], s[2], s[3], DType::bf16),
+             .requests = {{17, 17}, {1, 70}, {3, 2}, {0, 0}, {40, 130}},
+             .page_size = 3};
+      c.spec.kv_dtype = kv;
+      check_tiles(c);
+    }
+  }
+  check_tiles({.spec = mla_spec(18, DType::bf16),
+               .requests = {{1, 100}, {1, 1}},
+               .layout = KvLayout::mla_latent,
+               .form = BatchForm::decode});
+}
+
+TEST(IntelAmxBackend, FeaturesAndHiddenNaN) {
+  Case c{.spec = dense_spec(6, 2, 64, 64, DType::bf16), .requests = {{33, 90}, {5, 5}}};
+  c.spec.sinks = c.spec.alibi = c.spec.custom_mask = true;
+  c.spec.logits_soft_cap = 20.0f;
+  c.poisoned = 3;
+  check_tiles(c);
+  c.spec.custom_mask = false;
+  c.spec.window_left = 11;
+  check_tiles(c);
+}
+
+TEST(IntelAmxBackend, RefusesWithoutTiles) {
+  BackendContext context{.spec = dense_spec(4, 2, 64, 64, DType::bf16),
+                         .device = cpu_device(CpuIsa::avx512_bf16)};
+  EXPECT_FALSE(make(context).ok());
+  context.device.isa = CpuIsa::amx;
+  context.spec.q_dtype = DType::f16;
+  EXPECT_FALSE(make(context).ok());
+}
+
+}  // namespace
+}  // namespace attune::backends::intel_amx
