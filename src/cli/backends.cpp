@@ -99,18 +99,8 @@ void add_backends(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<BackendsOptions>();
   CLI::App* command =
       app.add_subcommand("backends", "every attention backend and how it stands on a device");
-  command
-      ->add_option("--device", options->common.device,
-                   "auto, cpu, cuda, cuda:N, or one that is not there: cpu:avx512, cuda:sm90, "
-                   "hip:gfx942, xpu, npu …")
-      ->capture_default_str();
-  command->add_option("--force-isa", options->common.force_isa,
-                      "cap CPU kernels at scalar, avx2, avx512, avx512_bf16 or amx");
-  command
-      ->add_option("--plugin", options->common.plugins, "a shared object with backends; repeatable")
-      ->envname("ATTUNE_PLUGINS")
-      ->delimiter(':');
-  command->add_flag("--json", options->common.json, "print exactly one JSON document on stdout");
+  add_device_options(*command, options->common, Devices::imagined);
+  add_examples(*command, {"attune backends", "attune backends --device cuda:sm90 --json"});
   command->callback([options, &exit_code] { exit_code = run_backends(*options); });
 }
 

@@ -201,7 +201,12 @@ void add_bench(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<BenchOptions>();
   CLI::App* command =
       app.add_subcommand("bench", "time cases, in percent of what this machine can do at most");
-  add_common_options(*command, o->common);
+  add_device_options(*command, o->common, Devices::present);
+  command
+      ->add_option("--attention-backend", o->common.attention_backend,
+                   "names of the catalog, separated by commas; auto: all that are usable")
+      ->capture_default_str();
+  add_threads_option(*command, o->common);
   command->add_option("--suite", o->suite,
                       "prefill, decode, mla, linear, cascade, sparse, growth or all");
   command->add_option(
@@ -226,10 +231,12 @@ void add_bench(CLI::App& app, int& exit_code) {
   growth->add_option("FILE", *paths, "JSON of runs on one device, e.g. of --suite growth")
       ->required();
   growth->callback([paths, &exit_code] { exit_code = run_growth(*paths); });
-  command->callback([o, command, compare, growth, &exit_code] {
-    if (compare->parsed() || growth->parsed()) return;
-    const Status s = refuse_foreign(*command, kOfModels, "bench: a case's name says it all");
-    exit_code = s.ok() ? run_bench(*o) : report(s);
+  add_examples_and_backends(
+      *command, {"attune bench --suite decode --output new.json --output new.html",
+                 "attune bench --case gqa/decode/bf16/hd128/gqa4/page16/b1x16384 --threads 1",
+                 "attune bench compare old.json new.json --max-regression 5%"});
+  command->callback([o, compare, growth, &exit_code] {
+    if (!compare->parsed() && !growth->parsed()) exit_code = run_bench(*o);
   });
 }
 

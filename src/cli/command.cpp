@@ -12,7 +12,6 @@
 #include "registry/tables.hpp"
 
 namespace attune::cli {
-
 namespace {
 
 /// The catalog under --help; plugins are not known while options are still being read.
@@ -21,16 +20,34 @@ std::string catalog_help() {
   return registry.ok() ? "Backends:\n" + registry::backends_help(registry->list()) : std::string();
 }
 
+std::string examples_help(const std::vector<std::string>& examples) {
+  std::string text = "Examples:\n";
+  for (const std::string& one : examples) text += "  " + one + "\n";
+  return text;
+}
+
 }  // namespace
 
-void add_selection_options(CLI::App& app, CommonOptions& o) {
-  app.footer(catalog_help);
-  app.add_option("--model", o.model,
-                 "a Hugging Face folder, a config.json (explain only), or a .gguf file");
+void add_model_option(CLI::App& app, CommonOptions& o, const std::string& what) {
+  app.add_option("--model", o.model, what);
+}
+
+void add_device_options(CLI::App& app, CommonOptions& o, Devices devices) {
   app.add_option("--device", o.device,
-                 "auto, cpu, cuda, cuda:N; explain and backends also take cpu:avx512, cuda:sm90, "
-                 "hip:gfx942, xpu, npu …")
+                 devices == Devices::present
+                     ? "auto, cpu, cuda or cuda:N"
+                     : "auto, cpu, cuda, cuda:N, or one that is not there: cpu:avx512, cuda:sm90, "
+                       "hip:gfx942, xpu, npu …")
       ->capture_default_str();
+  app.add_option("--force-isa", o.force_isa,
+                 "cap CPU kernels at scalar, avx2, avx512, avx512_bf16 or amx");
+  app.add_option("--plugin", o.plugins, "a shared object with backends; repeatable")
+      ->envname("ATTUNE_PLUGINS")
+      ->delimiter(':');
+  app.add_flag("--json", o.json, "print exactly one JSON document on stdout");
+}
+
+void add_selection_options(CLI::App& app, CommonOptions& o) {
   app.add_option("--attention-backend", o.attention_backend, "a name of the catalog, or auto")
       ->capture_default_str();
   app.add_option("--prefill-attention-backend", o.prefill_attention_backend,
@@ -49,21 +66,25 @@ void add_selection_options(CLI::App& app, CommonOptions& o) {
                  "what an automatic choice may do when its first choice refuses")
       ->check(CLI::IsMember({"allow", "warn", "forbid"}))
       ->capture_default_str();
-  app.add_option("--force-isa", o.force_isa,
-                 "cap CPU kernels at scalar, avx2, avx512, avx512_bf16 or amx");
-  app.add_option("--plugin", o.plugins, "a shared object with backends; repeatable")
-      ->envname("ATTUNE_PLUGINS")
-      ->delimiter(':');
-  app.add_flag("--json", o.json, "print exactly one JSON document on stdout");
 }
 
-void add_common_options(CLI::App& app, CommonOptions& o) {
-  add_selection_options(app, o);
+void add_threads_option(CLI::App& app, CommonOptions& o) {
   app.add_option("--threads", o.threads, "CPU threads (default: the cores this process may use)")
       ->check(CLI::Range(1, 4096));
+}
+
+void add_seed_option(CLI::App& app, CommonOptions& o) {
   app.add_option("--seed", o.seed, "seed of every random choice")
       ->check(zero_or_more())
       ->capture_default_str();
+}
+
+void add_common_options(CLI::App& app, CommonOptions& o) {
+  add_model_option(app, o, "a folder in Hugging Face layout, or a .gguf file");
+  add_device_options(app, o, Devices::present);
+  add_selection_options(app, o);
+  add_threads_option(app, o);
+  add_seed_option(app, o);
 }
 
 CLI::Validator zero_or_more() {
@@ -75,12 +96,12 @@ CLI::Validator zero_or_more() {
       "");
 }
 
-Status refuse_foreign(const CLI::App& command, std::initializer_list<const char*> options,
-                      std::string_view what) {
-  for (const char* option : options)
-    if (command.get_option(option)->count() > 0)
-      return invalid_argument(fmt::format("{} means nothing to {}", option, what));
-  return {};
+void add_examples(CLI::App& app, const std::vector<std::string>& examples) {
+  app.footer(examples_help(examples));
+}
+
+void add_examples_and_backends(CLI::App& app, const std::vector<std::string>& examples) {
+  app.footer([text = examples_help(examples)] { return text + "\n" + catalog_help(); });
 }
 
 Result<CpuIsa> isa_cap(const CommonOptions& options) {

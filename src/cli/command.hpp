@@ -3,9 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <attune/device.hpp>
@@ -45,25 +43,32 @@ struct CommonOptions {
   bool json = false;
 };
 
-/// Those that decide what serves a model where: all but --threads and --seed.
+/// Which words of --device make sense to a command.
+enum class Devices : std::uint8_t {
+  present,
+  imagined,  ///< such as cuda:sm90 too
+};
+
+// Each command adds what it honours: an option that it would ignore must not be accepted.
+
+void add_model_option(CLI::App& app, CommonOptions& options, const std::string& what);
+/// --device, --force-isa, --plugin and --json.
+void add_device_options(CLI::App& app, CommonOptions& options, Devices devices);
+/// What decides who serves which layers: --attention-backend and its relatives, --page-size,
+/// --kv-cache-dtype and --fallback.
 void add_selection_options(CLI::App& app, CommonOptions& options);
+void add_threads_option(CLI::App& app, CommonOptions& options);
+void add_seed_option(CLI::App& app, CommonOptions& options);
+/// All of them, as a command has that runs a model.
 void add_common_options(CLI::App& app, CommonOptions& options);
 
 /// Refuses texts with a sign, and what the option's type would refuse: unsigned ones take "-1".
 [[nodiscard]] CLI::Validator zero_or_more();
 
-/// Options that a command has with others and does not honour are refused where they are given.
-Status refuse_foreign(const CLI::App& command, std::initializer_list<const char*> options,
-                      std::string_view what);
-
-/// Those of add_common_options that only a model gives a meaning.
-inline constexpr std::initializer_list<const char*> kOfModels = {"--model",
-                                                                 "--prefill-attention-backend",
-                                                                 "--decode-attention-backend",
-                                                                 "--layer-attention-backend",
-                                                                 "--page-size",
-                                                                 "--kv-cache-dtype",
-                                                                 "--fallback"};
+/// Shown under --help: commands that work as they stand (a test runs those of the files that the
+/// tree has), and the backends.
+void add_examples(CLI::App& app, const std::vector<std::string>& examples);
+void add_examples_and_backends(CLI::App& app, const std::vector<std::string>& examples);
 
 /// The cap of --force-isa (the highest level when it is not given).
 [[nodiscard]] Result<CpuIsa> isa_cap(const CommonOptions& options);

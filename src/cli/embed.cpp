@@ -74,7 +74,12 @@ void add_embed(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("embed", "sentence embeddings from an encoder, one line a text");
   auto options = std::make_shared<EmbedOptions>();
-  add_common_options(*command, options->common);
+  add_model_option(*command, options->common, "a folder in Hugging Face layout");
+  add_device_options(*command, options->common, Devices::present);
+  add_selection_options(*command, options->common);
+  add_threads_option(*command, options->common);
+  add_examples_and_backends(
+      *command, {"attune embed --model all-MiniLM-L6-v2 --text \"a first text\" --text another"});
   command->add_option("--text", options->texts, "a text to embed; repeatable")->take_all();
   command->add_option("--weights", options->weights, "as_stored, bf16 or fp32")
       ->capture_default_str();

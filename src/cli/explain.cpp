@@ -191,7 +191,14 @@ void add_explain(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<ExplainOptions>();
   CLI::App* command = app.add_subcommand(
       "explain", "which backend serves each layer group and phase of a model, and why");
+  add_model_option(*command, options->common,
+                   "a config.json, a folder in Hugging Face layout, or a .gguf file");
+  add_device_options(*command, options->common, Devices::imagined);
   add_selection_options(*command, options->common);
+  add_examples_and_backends(*command,
+                            {"attune explain --model config.json",
+                             "attune explain --model config.json --device cuda:sm90 --assume-built",
+                             "attune explain --model config.json --memory --memory-limit 24GiB"});
   command->add_flag("--assume-built", options->assume_built,
                     "answer as if every catalog entry had its kernel");
   command->add_flag("--memory", options->memory,

@@ -224,6 +224,11 @@ void add_generate(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("generate", "text from a model, streamed");
   auto options = std::make_shared<GenerateOptions>();
   add_generate_options(*command, *options);
+  add_examples_and_backends(
+      *command,
+      {"attune generate --model model.gguf --chat --prompt \"Why is the sky blue?\"",
+       "attune generate --model folder --tokens 1,2,3 --attention-backend reference --json",
+       "attune generate --model model.gguf --prompt-file prompts.txt --speculate ngram"});
   command->callback([options, &exit_code] { exit_code = generate(*options); });
 }
 

@@ -29,6 +29,9 @@ int main(int argc, char** argv) {
   add_generate(app, exit_code);
   add_tables(app, exit_code);
   add_verify(app, exit_code);
+  app.footer(
+      "Exit codes: 0 done, 1 the job ran and failed, 2 bad usage or input, 3 no backend can serve "
+      "it.\n`attune COMMAND --help` has examples; docs/cli.md is the whole contract.\n");
   std::string names;
   bool known = argc < 2 || argv[1][0] == '-';
   for (const CLI::App* command : app.get_subcommands({})) {

@@ -69,6 +69,7 @@ void add_tables(CLI::App& app, int& exit_code) {
       ->add_option("--plugin", options->common.plugins, "a shared object with backends; repeatable")
       ->envname("ATTUNE_PLUGINS")
       ->delimiter(':');
+  add_examples(*command, {"attune tables --format json", "attune tables --write docs"});
   command->callback([options, &exit_code] { exit_code = run_tables(*options); });
 }
 

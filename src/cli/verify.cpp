@@ -23,10 +23,19 @@ struct VerifyOptions {
 
 /// Options that only one form honours are refused by the other.
 Status check_form(const CLI::App& command, bool golden) {
-  if (golden)
-    return refuse_foreign(command, {"--model", "--cases", "--match", "--cascade"},
-                          "verify --golden");
-  return refuse_foreign(command, kOfModels, "verify --cases");
+  const std::vector<const char*> foreign =
+      golden ? std::vector<const char*>{"--cases", "--match", "--cascade", "--seed"}
+             : std::vector<const char*>{"--prefill-attention-backend",
+                                        "--decode-attention-backend",
+                                        "--layer-attention-backend",
+                                        "--page-size",
+                                        "--kv-cache-dtype",
+                                        "--fallback"};
+  for (const char* option : foreign)
+    if (command.get_option(option)->count() > 0)
+      return invalid_argument(
+          fmt::format("{} means nothing to verify {}", option, golden ? "--golden" : "--cases"));
+  return {};
 }
 
 }  // namespace
@@ -35,7 +44,14 @@ void add_verify(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "verify", "hold every usable backend against the fp64 reference, or models to known logits");
   auto options = std::make_shared<VerifyOptions>();
-  add_common_options(*command, options->common);
+  add_device_options(*command, options->common, Devices::present);
+  add_selection_options(*command, options->common);
+  add_threads_option(*command, options->common);
+  add_seed_option(*command, options->common);
+  add_examples_and_backends(*command,
+                            {"attune verify", "attune verify --attention-backend cpu --cases full",
+                             "attune verify --match 'gqa/decode/*page16/*'",
+                             "attune verify --golden tests/golden/models"});
   command->add_option("--cases", options->cases.cases, "how many cases: smoke or full")
       ->check(CLI::IsMember({"smoke", "full"}))
       ->capture_default_str();

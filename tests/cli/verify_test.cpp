@@ -70,7 +70,8 @@ TEST(Verify, BadInputIsNamed) {
   const Outcome nothing = verify({"--match", "no/such/*"});
   EXPECT_EQ(nothing.code, kBadInput);
   EXPECT_THAT(nothing.err, ::testing::HasSubstr("no case"));
-  EXPECT_EQ(verify({"--page-size", "4"}).code, kBadInput);
+  expect_mistake(verify({"--page-size", "4"}), "--page-size means nothing");
+  expect_mistake(verify({"--golden", "folder", "--seed", "4"}), "--seed means nothing");
   EXPECT_EQ(verify({"--attention-backend", "fa3"}).code, kNoBackend);
 }
 

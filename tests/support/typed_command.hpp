@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cstdio>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -35,6 +36,7 @@ inline Outcome typed(std::initializer_list<AddCommand> commands, std::vector<std
     app.parse(words);
   } catch (const CLI::ParseError& error) {
     outcome.code = error.get_exit_code() == 0 ? kDone : kBadInput;
+    if (outcome.code == kBadInput) std::fprintf(stderr, "attune: %s\n", error.what());
   }
   outcome.out = testing::internal::GetCapturedStdout();
   outcome.err = testing::internal::GetCapturedStderr();
