@@ -1,9 +1,10 @@
-// A backend out of tree: one file and the installed headers. Copy it, change
-// the descriptor and `attend`.
+// A backend out of tree: one file and the installed headers. Copy it, change the descriptor and
+// `attend`.
 //
 //   c++ -O3 -fPIC -shared plain.cpp -o libplain.so $(pkg-config --cflags --libs attune)
-//   attune verify --plugin ./libplain.so --attention-backend plain      every case the descriptor
-//   promises attune generate --plugin ./libplain.so --attention-backend plain --model …
+//   # Every case that the descriptor promises:
+//   attune verify --plugin ./libplain.so --attention-backend plain
+//   attune generate --plugin ./libplain.so --attention-backend plain --model …
 #include <attune/plugin.hpp>
 #include <attune/validate.hpp>
 
@@ -161,8 +162,7 @@ class Plain final : public Backend {
   std::int32_t page_size_;
 };
 
-/// The descriptor's other half: whoever makes the backend without asking the registry is refused
-/// here.
+/// Refuses what the descriptor does not promise, for callers that did not ask the registry first.
 Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
   const AttentionSpec& s = context.spec;
   const struct {

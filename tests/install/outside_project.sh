@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs Attune into a fresh prefix and builds examples/embed against it twice: with find_package and with pkg-config.
+# Installs Attune into a fresh prefix and builds the examples against it, as their heads say: examples/embed with
+# find_package and with pkg-config, the others with pkg-config.
 # usage: outside_project.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source_dir=$1
@@ -26,4 +27,15 @@ c++ "$source_dir/examples/embed/main.cpp" $(pkg-config --cflags --libs attune) \
 c++ "$source_dir/examples/prefix_cache/main.cpp" $(pkg-config --cflags --libs attune) \
     -Wl,-rpath,"$(pkg-config --variable=libdir attune)" -o "$work/prefix_cache"
 "$work/prefix_cache"
+# shellcheck disable=SC2046
+c++ -O2 -fPIC -shared "$source_dir/examples/python/glue.cpp" $(pkg-config --cflags --libs attune) \
+    -Wl,-rpath,"$(pkg-config --variable=libdir attune)" -o "$work/libglue.so"
+python3 "$source_dir/examples/python/attend.py" "$work/libglue.so" | tee "$work/python.txt"
+grep -q "o\[0\] = 0.500, o\[last\] = 0.500" "$work/python.txt"
+
+# shellcheck disable=SC2046
+c++ -O3 -fPIC -shared "$source_dir/examples/plugin/plain.cpp" $(pkg-config --cflags --libs attune) \
+    -Wl,-rpath,"$(pkg-config --variable=libdir attune)" -o "$work/libplain.so"
+"$work/prefix/bin/attune" backends --plugin "$work/libplain.so" > "$work/backends.txt"
+grep -q "^plain " "$work/backends.txt"
 echo "an outside project builds and runs"
