@@ -109,6 +109,8 @@ def check_command(place, command, want, program, folder):
     if words is None:
         print(f"{place}: not run, no {missing}: {command}")
         return True
+    if any(str(ROOT / ".cache") in word for word in words):
+        want = []  # what a real model says, and who serves it, is the machine's
     done = subprocess.run([program, *words[1:]], capture_output=True, text=True, cwd=folder)
     refused = any(line.startswith("attune: ") for line in want)
     line = differs([w for w in want if w], [h for h in (done.stdout + done.stderr).splitlines() if h])
