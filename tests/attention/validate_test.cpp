@@ -195,6 +195,44 @@ TEST(Validate, EveryHostileInputIsNamed) {
   }
 }
 
+TEST(Validate, ALatentCacheOfAnotherWidthIsRefusedWithBoth) {
+  Scene scene;
+  scene.spec = {.variant = Variant::mla,
+                .num_qo_heads = 4,
+                .num_kv_heads = 1,
+                .head_dim_qk = 576,
+                .head_dim_vo = 512,
+                .sm_scale = 0.1f,
+                .q_dtype = DType::f32,
+                .o_dtype = DType::f32,
+                .kv_dtype = DType::f32};
+  scene.spec.kv_lora_rank = 512;
+  scene.spec.qk_rope_head_dim = 64;
+  ASSERT_TRUE(validate_spec(scene.spec).ok()) << validate_spec(scene.spec).text();
+  const auto facts = validate_batch(scene.batch(), scene.spec, 4);
+  ASSERT_TRUE(facts.ok()) << facts.status().text();
+  std::vector<float> memory(10 * 4 * 656);
+  const auto run = [&](std::int64_t width, DType dtype, KvLayout layout) {
+    scene.call = {.q = TensorView::dense(memory.data(), DType::f32, {4, 4, 576}),
+                  .o = TensorView::dense(memory.data(), DType::f32, {4, 4, 512}),
+                  .k_cache = TensorView::dense(memory.data(), dtype, {10, 4, width})};
+    return validate_run(scene.call, *facts, scene.spec, 4, layout);
+  };
+  EXPECT_TRUE(run(576, DType::f32, KvLayout::mla_latent).ok())
+      << run(576, DType::f32, KvLayout::mla_latent).text();
+  for (const std::int64_t width : {512, 575, 640}) {
+    const Status s = run(width, DType::f32, KvLayout::mla_latent);
+    ASSERT_FALSE(s.ok()) << width;
+    EXPECT_THAT(s.text(), HasSubstr("k_cache"));
+    EXPECT_THAT(s.text(), HasSubstr("576"));
+    EXPECT_THAT(s.text(), HasSubstr(std::to_string(width)));
+  }
+  const Status packed = run(640, DType::u8, KvLayout::mla_latent_fp8);
+  ASSERT_FALSE(packed.ok());
+  EXPECT_THAT(packed.text(), HasSubstr("656"));
+  EXPECT_THAT(packed.text(), HasSubstr("640"));
+}
+
 TEST(Validate, MaskSizesDoNotWrap) {
   // 2^20 rows by 2^40 columns are a number; 2^31 rows are not, and must not wrap to a small one.
   Scene scene;

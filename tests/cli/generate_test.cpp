@@ -161,6 +161,7 @@ TEST(Generate, EachMistakeIsOneLine) {
 TEST(Generate, ADeviceThatIsNotThereRunsNothing) {
   std::vector<std::string> words = {"cuda:sm90", "xpu"};
   if (cpu_device().isa < CpuIsa::amx) words.emplace_back("cpu:amx");
+  if (cuda_devices().empty()) words.emplace_back("cuda");
   for (const std::string& word : words) {
     const Outcome o = generate(golden("llama"), {"--tokens", "1", "--device", word});
     EXPECT_EQ(o.code, kNoBackend) << word;
