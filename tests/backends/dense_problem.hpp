@@ -116,6 +116,11 @@ class Problem {
     return answer;
   }
 
+  /// Its queries become the last ones of `other`, a problem of more tokens.
+  void take_last_queries(const Problem& other) {
+    std::copy(other.q_.end() - static_cast<std::ptrdiff_t>(q_.size()), other.q_.end(), q_.begin());
+  }
+
   [[nodiscard]] const BatchView& batch() const { return batch_; }
 
  private:

@@ -100,6 +100,7 @@ dense::Params CpuBackend::params_of(const CpuPlan& plan, const LayerCall& call) 
                   .o = rows_of(call.o),
                   .kv = keys_of(plan, call),
                   .packed_latents = setup_.packed_latents,
+                  .rows_alike = setup_.batch_invariant,
                   .head_dim_qk = spec.head_dim_qk,
                   .head_dim_vo = spec.head_dim_vo,
                   .gqa_group_size = spec.gqa_group_size(),

@@ -50,6 +50,9 @@ struct Params {
   /// kernel is that of bf16 keys.
   bool packed_latents = false;
 
+  /// A row's bits must not depend on how many rows meet the keys together.
+  bool rows_alike = false;
+
   int head_dim_qk = 0;
   int head_dim_vo = 0;
   int gqa_group_size = 1;

@@ -3,12 +3,14 @@
 //
 // Packing a key costs more than multiplying it by a handful of rows. So keys are the rows of A
 // where they lie in their pages, and queries, packed once, the columns of B: scores come out keys
-// by rows and are turned in registers. Only values are packed, two keys a cell. Tiles are as large
-// as the block of rows needs, and zeroed once multiplied (tile/product.hpp says why). Lines of the
-// next panel are asked for between the products.
+// by rows and are turned in registers. Values are packed, two keys a cell, but for latent ones,
+// which are multiplied where they lie too. Tiles are as large as the block of rows needs, and
+// zeroed once multiplied (tile/product.hpp says why).
 //
-// A row meets its keys in the same panels, subs and order as in tile_body.hpp: its bits do not
-// depend on which of both it went through.
+// Panels are small, so that keys are in a cache when they are met; those of the next panel are
+// asked for between the products. Where a row's bits must not depend on its neighbours, panels are
+// tile_body.hpp's: a row meets its keys in the same panels, subs and order, to the same bits,
+// through whichever of both it goes.
 //
 //   packed queries   by strip: [dims of whole steps][16 cells of dims][strip's columns][cell]
 #pragma once
@@ -16,15 +18,19 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/ragged_prefill/panel_fetch.hpp"
 #include "kernels/ragged_prefill/tile_panel.hpp"
+#include "kernels/ragged_prefill/values_in_place.hpp"
 #include "kernels/tile/cells.hpp"
 #include "kernels/tile/digits.hpp"
 
 namespace attune::kernels::ragged_prefill {
 
-template <class Unit, DType T, tile::Cells kCells = tile::Cells::bf16>
-class FewRows : TilePanel<Unit, T> {
-  using Panel = TilePanel<Unit, T>;
+/// kLatent: values are the first numbers of their keys and are multiplied in place too
+/// (values_in_place.hpp).
+template <class Unit, DType T, tile::Cells kCells, int kSubCount, bool kLatent = false>
+class FewRows : TilePanel<Unit, T, kSubCount> {
+  using Panel = TilePanel<Unit, T, kSubCount>;
   using Panel::block_;
   using Panel::item_;
   using Panel::kBlockKeys;
@@ -43,6 +49,7 @@ class FewRows : TilePanel<Unit, T> {
   using typename Panel::Strip;
   using typename Panel::V;
   using Digits = tile::Digits<Unit>;
+  using Fetch = PanelFetch<typename Panel::Io, kSubs, kBytes>;
   using Tiles = typename Unit::Tiles;
   static constexpr bool kDigits = kCells == tile::Cells::int8;
   static constexpr int kColumns = kDigits ? 2 : 1;  ///< of B, for a row
@@ -52,16 +59,23 @@ class FewRows : TilePanel<Unit, T> {
   static constexpr std::int64_t kLine = tile::kLine;
   /// Whether stored keys are what is multiplied.
   static constexpr bool kInPlace = kDigits || T == DType::bf16;
+  using InPlace = ValuesInPlace<Unit>;
+  static_assert(!kLatent || (kInPlace && !kDigits && kSubs == 1));
 
  public:
   static constexpr int kPackedKeys = kPanel;
   static constexpr int kStepDims = kDigits ? Digits::kStep : tile::kDepth;
-  /// More rows meet packed keys faster: 16 latent heads take 0.24 ms here and 0.28 packed, 128
-  /// heads 0.83 and 0.75 (docs/performance/cpu.md).
-  static constexpr std::int64_t kMostRows = 32;
+  static constexpr std::int64_t kMostRows = 32;  ///< more meet packed keys faster
+  /// Asked for before anything else is done.
+  static constexpr int kFirstKeys = 32;
 
   static void run(const dense::Params& p, const dense::Item& item, void* scratch) {
     FewRows(p, item, scratch).run();
+  }
+  /// Whether values can be multiplied as part of their keys.
+  static bool are_latent(const dense::Params& p) {
+    constexpr int kChecked = 8 * kLanes;  // that all_finite takes at a time
+    return p.kv.v == p.kv.k && p.head_dim_vo % kChecked == 0 && p.head_dim_vo % kBlockKeys == 0;
   }
 
  private:
@@ -78,52 +92,31 @@ class FewRows : TilePanel<Unit, T> {
         steps_(static_cast<int>(p.scratch.q_stride / kStepDims)) {}
 
   void run() {
-    pack_queries();
     int now = 0;
     std::int64_t panel = item_.kv_begin / kPanel * kPanel;
     if (panel < item_.kv_end) this->locate(panel, keys_[0]);
+    // Nobody has asked for the first keys; queries are packed meanwhile.
+    Fetch first(p_, keys_[0], keys_[0], 0);
+    while (first.key() < kFirstKeys) first.ask();
+    int asked = first.key();
+    pack_queries();
     for (; panel < item_.kv_end; panel += kPanel, now ^= 1) {
       this->locate(panel + kPanel, keys_[now ^ 1]);
-      Fetch fetch(p_, keys_[now ^ 1],
-                  strips_ * (kSubs * 2 * steps_ +
-                             p_.scratch.o_stride / (2 * kSide) * (kPanel / kBlockKeys)));
+      Fetch fetch(p_, keys_[now], keys_[now ^ 1], asked);
+      constexpr int kValueTurns = kPanel / (kLatent ? kSide : kBlockKeys);
+      fetch.spread(strips_ *
+                   (kSubs * 2 * steps_ + p_.scratch.o_stride / (2 * kSide) * kValueTurns));
       this->enter_panel(panel);
       pass_over(keys_[now], fetch);
+      asked = fetch.key() > kPanel ? fetch.key() - kPanel : 0;
     }
     tiles_.release();
+    for (std::int64_t row = 0; kLatent && row < block_.rows; ++row)
+      InPlace::join(o_of(row), p_.head_dim_vo);
     block_.finish(p_, item_);
   }
 
-  /// Rows of the next panel, asked for evenly over the products of this one. A row at a time:
-  /// finding the next line took longer than asking for it.
-  class Fetch {
-   public:
-    Fetch(const dense::Params& p, const dense::TileRows (&next)[kSubs], std::int64_t turns)
-        : next_(next),
-          turns_(turns),
-          k_bytes_(p.head_dim_qk * kBytes),
-          // Latent values are part of their keys.
-          v_bytes_(p.kv.v == p.kv.k ? 0 : p.head_dim_vo * kBytes) {}
-
-    /// Once for every pair of loads of keys or values.
-    void turn() {
-      for (due_ += kPanel; due_ >= turns_ && key_ < kPanel; due_ -= turns_, ++key_) {
-        const dense::TileRows& keys = next_[key_ / kSub];
-        const int i = key_ % kSub;
-        if (i < keys.from || i >= keys.to) continue;
-        Panel::Io::prefetch_far(keys.k[i], k_bytes_);
-        if (v_bytes_ > 0) Panel::Io::prefetch_far(keys.v[i], v_bytes_);
-      }
-    }
-
-   private:
-    const dense::TileRows (&next_)[kSubs];
-    std::int64_t turns_;
-    std::int64_t k_bytes_;
-    std::int64_t v_bytes_;
-    std::int64_t due_ = 0;
-    int key_ = 0;
-  };
+  [[nodiscard]] float* o_of(std::int64_t row) const { return block_.o + row * p_.scratch.o_stride; }
 
   /// Each strip's queries become columns, in place.
   void pack_queries() {
@@ -169,8 +162,8 @@ class FewRows : TilePanel<Unit, T> {
   /// All strips over the panel.
   void pass_over(const dense::TileRows (&keys)[kSubs], Fetch& fetch) {
     for (int sub = 0; sub < kSubs; ++sub) {
-      packed_[sub] = keys[sub].from == keys[sub].to;
-      if (!packed_[sub]) find_keys(keys[sub], sub);
+      packed_[sub] = kLatent || keys[sub].from == keys[sub].to;
+      if (keys[sub].from < keys[sub].to) find_keys(keys[sub], sub);
     }
     Strip strip;
     strip.weights = weights_;
@@ -180,7 +173,7 @@ class FewRows : TilePanel<Unit, T> {
       for (int sub = strip.first_sub; sub < strip.end_sub; ++sub) {
         score(strip, keys[sub], sub, fetch);
         packed_[sub] = true;
-        const bool whole = this->inspect(strip, keys[sub], sub);
+        const bool whole = inspect_keys(strip, keys[sub], sub);
         const int span = this->keys_of(strip, sub);
         Number* const weights = strip.weights + sub * (kSub / kBlockKeys) * kWeightStride;
         for (int r = 0; r < strip.count; ++r) {
@@ -188,11 +181,26 @@ class FewRows : TilePanel<Unit, T> {
             this->weigh_whole_row(strip, r, sub, scores_, weights);
           else
             this->weigh_row(strip, r, sub, span, scores_, weights);
+          for (int block = 0; kLatent && block < strip.end_key / kBlockKeys; ++block)
+            InPlace::spread(weights + block * kWeightStride + r * kBlockKeys, kBlockKeys, r,
+                            spread_ + block * (kBlockKeys / kSide) * InPlace::kGroupNumbers);
         }
       }
       add_values(strip, keys, fetch);
       this->find_strip(strip.row + strip.count, block_.rows, strip_rows_, strip);
     }
+  }
+
+  bool inspect_keys(Strip& strip, const dense::TileRows& keys, int sub) {
+    if constexpr (!kLatent) return this->inspect(strip, keys, sub);
+    return this->inspect(strip, keys, sub, [&] {
+      for (const Group& group : groups_)
+        for (int i = 0; group.at != nullptr && i < kSide; ++i)
+          if (!Panel::Block::all_finite(
+                  reinterpret_cast<const Number*>(group.at + i * group.stride), p_.head_dim_vo))
+            return false;
+      return true;
+    });
   }
 
   /// Where tiles find the sub's keys: in their page, or copied to where they are evenly spaced.
@@ -303,6 +311,13 @@ class FewRows : TilePanel<Unit, T> {
 
   void add_values(const Strip& strip, const dense::TileRows (&keys)[kSubs], Fetch& fetch) {
     this->shrink_outputs(strip);
+    if constexpr (kLatent) {
+      if (!strip.exact) return add_groups(strip, strip.end_key / kSide, fetch);
+      for (int r = 0; r < strip.count; ++r) InPlace::join(o_of(strip.row + r), p_.head_dim_vo);
+      this->add_exactly(strip, keys[0], 0);
+      for (int r = 0; r < strip.count; ++r) InPlace::split(o_of(strip.row + r), p_.head_dim_vo);
+      return;
+    }
     constexpr int kBlocks = kSub / kBlockKeys;
     const int end = strip.end_key / kBlockKeys;
     if (!strip.exact) return add_blocks(strip, strip.first_sub * kBlocks, end, fetch);
@@ -342,6 +357,33 @@ class FewRows : TilePanel<Unit, T> {
     }
   }
 
+  /// The same of the first `end` groups of 16 keys, whose values lie in their keys.
+  void add_groups(const Strip& strip, int end, Fetch& fetch) {
+    const std::int64_t o_stride = p_.scratch.o_stride;
+    for (std::int64_t dim = 0; dim < p_.head_dim_vo; dim += 2 * kSide) {
+      float* const o = o_of(strip.row) + dim;
+      tiles_.template load<4>(o, o_stride * 4);
+      tiles_.template load<5>(o + kSide, o_stride * 4);
+      for (int g = 0; g < end; ++g) {
+        fetch.turn();
+        if (groups_[g].at == nullptr) continue;
+        const Number* const weights = spread_ + g * InPlace::kGroupNumbers;
+        tiles_.template load<3>(groups_[g].at + dim * kBytes, groups_[g].stride);
+        tiles_.template load<6>(weights, kLine);
+        tiles_.template multiply_add<tile::Cells::bf16, 4, 6, 3>();
+        tiles_.template zero<6>();
+        tiles_.template load<6>(weights + tile::kTileNumbers, kLine);
+        tiles_.template multiply_add<tile::Cells::bf16, 5, 6, 3>();
+        tiles_.template zero<6>();
+        tiles_.template zero<3>();
+      }
+      tiles_.template store<4>(o, o_stride * 4);
+      tiles_.template store<5>(o + kSide, o_stride * 4);
+      tiles_.template zero<4>();
+      tiles_.template zero<5>();
+    }
+  }
+
   const std::int64_t strips_;
   const int strip_rows_;
   const int steps_;
@@ -354,6 +396,7 @@ class FewRows : TilePanel<Unit, T> {
   alignas(64) float turned_[kSub * kSide];      ///< scores, [keys][columns]
   alignas(64) float scores_[kSide * kSub];
   alignas(64) Number weights_[kPanel * kRows];
+  alignas(64) Number spread_[kLatent ? kGroups * InPlace::kGroupNumbers : 1];
 };
 
 }  // namespace attune::kernels::ragged_prefill

@@ -5,7 +5,8 @@
 // units weigh 64 keys of a strip, the tile unit forms the scores of the next 64 and adds the
 // previous strip's values: steps of both are written alternately and overlap
 // (docs/performance/cpu.md). Sums of a whole panel's values are formed in tile registers, so o is
-// loaded and stored once a panel. Blocks of few rows go through few_rows.hpp, to the same bits.
+// loaded and stored once a panel. Blocks of few rows go through few_rows.hpp, to
+// the same bits where a row's must not depend on its neighbours.
 //
 //   packed K   [kPanel / 16 keys][dims of whole steps][16 cells of dims][16 keys][cell]
 //
@@ -16,6 +17,7 @@
 #include <cstdint>
 
 #include "kernels/ragged_prefill/few_rows.hpp"
+#include "kernels/ragged_prefill/panel_fetch.hpp"
 #include "kernels/ragged_prefill/policy.hpp"
 #include "kernels/ragged_prefill/tile_panel.hpp"
 #include "kernels/tile/digits.hpp"
@@ -23,9 +25,11 @@
 
 namespace attune::kernels::ragged_prefill {
 
+inline constexpr int kBodySubs = 4;  ///< of a panel
+
 template <class Unit, DType T, tile::Cells kCells = tile::Cells::bf16>
-class TileBody : TilePanel<Unit, T> {
-  using Panel = TilePanel<Unit, T>;
+class TileBody : TilePanel<Unit, T, kBodySubs> {
+  using Panel = TilePanel<Unit, T, kBodySubs>;
   using Panel::block_;
   using Panel::item_;
   using Panel::kBlockKeys;
@@ -48,6 +52,7 @@ class TileBody : TilePanel<Unit, T> {
   using typename Panel::Strip;
   using typename Panel::V;
   using Multiplier = tile::Multiplier<Unit>;
+  using Fetch = PanelFetch<typename Panel::Io, kBodySubs, kBytes>;
   using Digits = tile::Digits<Unit>;
   static constexpr bool kDigits = kCells == tile::Cells::int8;
   static constexpr int kScoreBuffers = kDigits ? 2 : 1;
@@ -59,10 +64,20 @@ class TileBody : TilePanel<Unit, T> {
   static constexpr int kStepDims = kDigits ? Digits::kStep : tile::kDepth;
 
   static void run(const dense::Params& p, const dense::Item& item, void* scratch) {
-    if (item.num_tokens * item.num_heads <= FewRows<Unit, T, kCells>::kMostRows)
-      FewRows<Unit, T, kCells>::run(p, item, scratch);
-    else
-      TileBody(p, item, scratch).run();
+    const std::int64_t rows = item.num_tokens * item.num_heads;
+    if (p.rows_alike) {
+      using Few = FewRows<Unit, T, kCells, kBodySubs>;
+      if (rows <= Few::kMostRows) return Few::run(p, item, scratch);
+    } else {
+      // Small panels: they are in a cache when they are met, and the next one is asked for early.
+      using Few = FewRows<Unit, T, kCells, 1>;
+      if constexpr (T == DType::bf16) {
+        using Latent = FewRows<Unit, T, kCells, 1, true>;
+        if (rows <= Few::kMostRows && Latent::are_latent(p)) return Latent::run(p, item, scratch);
+      }
+      if (rows <= Few::kMostRows) return Few::run(p, item, scratch);
+    }
+    TileBody(p, item, scratch).run();
   }
 
  private:
@@ -99,7 +114,9 @@ class TileBody : TilePanel<Unit, T> {
 
   /// All strips over the packed panel, the next panel being fetched meanwhile.
   void pass_over(const dense::TileRows (&keys)[kSubs], const dense::TileRows (&next)[kSubs]) {
-    Fetch fetch(p_, next, block_.rows);
+    // The next panel only: this one has just been packed. Once for every two rows and kSub keys.
+    Fetch fetch(p_, keys, next, kPanel);
+    fetch.spread((block_.rows + 1) / 2 * kSubs);
     Strip strips[3];
     int at = 0;
     this->find_strip(0, block_.rows, kRows, strips[0]);
@@ -203,36 +220,6 @@ class TileBody : TilePanel<Unit, T> {
     }
     return {};
   }
-
-  /// Lines of the next panel, asked for evenly over the passes over this one.
-  class Fetch {
-   public:
-    Fetch(const dense::Params& p, const dense::TileRows (&next)[kSubs], std::int64_t rows)
-        : next_(next),
-          k_bytes_(p.head_dim_qk * kBytes),
-          v_bytes_(p.head_dim_vo * kBytes),
-          turns_((rows + 1) / 2 * kSubs) {}
-
-    /// Once for every two rows and kSub keys.
-    void turn() {
-      for (due_ += kPanel; due_ >= turns_ && key_ < kPanel; due_ -= turns_, ++key_) {
-        const dense::TileRows& keys = next_[key_ / kSub];
-        const int i = key_ % kSub;
-        if (i < keys.from || i >= keys.to) continue;
-        Io::prefetch_far(keys.k[i], k_bytes_);
-        // Latent values are part of their keys.
-        if (keys.v[i] != keys.k[i]) Io::prefetch_far(keys.v[i], v_bytes_);
-      }
-    }
-
-   private:
-    const dense::TileRows (&next_)[kSubs];
-    std::int64_t k_bytes_;
-    std::int64_t v_bytes_;
-    std::int64_t turns_;
-    std::int64_t due_ = 0;
-    int key_ = 0;
-  };
 
   /// Weights of kSub keys from their scores, and beside it the scores of the next and `values` as
   /// far as its block `values_end`.

@@ -18,7 +18,8 @@
 
 namespace attune::kernels::ragged_prefill {
 
-template <class Unit, DType T>
+/// kSubCount: keys of a panel, in subs.
+template <class Unit, DType T, int kSubCount>
 class TilePanel {
  protected:
   using V = typename Unit::V;
@@ -32,7 +33,7 @@ class TilePanel {
   static constexpr int kPair = Unit::kPair;
   static constexpr int kRows = Unit::kStripRows;
   static constexpr int kSub = dense::kKeyTile;  ///< keys weighed at a time
-  static constexpr int kSubs = 4;
+  static constexpr int kSubs = kSubCount;
   static constexpr int kPanel = kSub * kSubs;
   static constexpr int kBlockKeys = Softmax::kWeightBlock;
   static constexpr std::int64_t kWeightStride = kRows * kBlockKeys;
@@ -140,16 +141,22 @@ class TilePanel {
   /// Before the sub's scores are weighed: whether they are under a rule that only scales, all
   /// visible. Otherwise the rows' rules are set, and values that must not be multiplied are noted.
   bool inspect(Strip& strip, const dense::TileRows& keys, int sub) {
+    return inspect(strip, keys, sub, [&] {
+      return Block::all_finite(block_.v + sub * kSub * p_.scratch.o_stride,
+                               kSub * p_.scratch.o_stride);
+    });
+  }
+
+  /// `finite()`: whether the sub's values, wherever they are, are.
+  template <class Finite>
+  bool inspect(Strip& strip, const dense::TileRows& keys, int sub, Finite&& finite) {
     const std::int64_t first = panel_ + sub * kSub;
     if (simple_ && first >= item_.shared.begin && first + kSub <= item_.shared.end &&
         keys.from == 0 && keys.to == kSub)
       return true;
     const bool hidden = survey(strip, keys, sub);
     if (hidden && values_[sub] == Values::unchecked)
-      values_[sub] =
-          Block::all_finite(block_.v + sub * kSub * p_.scratch.o_stride, kSub * p_.scratch.o_stride)
-              ? Values::finite
-              : Values::not_finite;
+      values_[sub] = finite() ? Values::finite : Values::not_finite;
     if (hidden && values_[sub] == Values::not_finite) strip.exact = strip.exact_sub[sub] = true;
     return simple_ && !hidden && keys.from == 0 && keys.to == kSub && keys_of(strip, sub) == kSub;
   }

@@ -35,6 +35,14 @@ struct Amx : Avx512Bf16Verbs<Amx>, Avx512ByteVerbs<Amx> {
     _mm512_storeu_ps(x + kLanes, _mm512_permutex2var_ps(even, kHigh, odd));
   }
 
+  /// 16 numbers of bf16 as the first of pairs whose other is zero, and as the second.
+  static void spread_pairs(const std::uint16_t* from, std::uint16_t* first, std::uint16_t* second) {
+    const __m512i wide =
+        _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+    _mm512_storeu_si512(first, wide);
+    _mm512_storeu_si512(second, _mm512_slli_epi32(wide, 16));
+  }
+
   /// As many bytes as Pairs holds, as they lie.
   static Pairs load_bytes(const void* p) { return _mm512_loadu_si512(p); }
   /// Lane i: 128 * high[i] + low[i], both 32-bit integers where floats would lie.

@@ -48,6 +48,22 @@ struct ScalarBf16 : Scalar {
   }
 
   /// The verbs of simd::Amx.
+  static void split_even_odd(float* x) {
+    float in[32];
+    std::memcpy(in, x, sizeof in);
+    for (int i = 0; i < 32; ++i) x[i % 2 * 16 + i / 2] = in[i];
+  }
+  static void join_even_odd(float* x) {
+    float in[32];
+    std::memcpy(in, x, sizeof in);
+    for (int i = 0; i < 32; ++i) x[i] = in[i % 2 * 16 + i / 2];
+  }
+  static void spread_pairs(const std::uint16_t* from, std::uint16_t* first, std::uint16_t* second) {
+    for (int i = 0; i < 16; ++i) {
+      first[2 * i] = second[2 * i + 1] = from[i];
+      first[2 * i + 1] = second[2 * i] = 0;
+    }
+  }
   static Pairs load_bytes(const void* p) {
     Pairs pairs;
     std::memcpy(pairs.number, p, sizeof pairs.number);
