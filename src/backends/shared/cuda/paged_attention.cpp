@@ -170,6 +170,7 @@ Result<PlanHandle> PagedBackend::plan(const BatchView& batch, const Workspace& w
   auto made = std::make_unique<PagedPlan>();
   made->facts = *facts;
   made->workspace = workspace;
+  made->usable = device::cuda::usable_sms(stream, setup_.num_sms);
   made->sizes = sizes_of(setup_, attention::bounds_of(batch));
   const std::size_t wanted = workspace_bytes(setup_, made->sizes);
   if (Status s = cuda::check_workspace(workspace, wanted); !s.ok()) return s;
@@ -372,7 +373,7 @@ Status PagedBackend::run(const Plan& plan, const LayerCall& call, Stream stream)
     p.partial_state = mine.parts.decode_state;
     // Blocks that wait for one another must all run: not in a context of fewer SMs.
     if (mine.sizes.mails && !mine.beside &&
-        device::cuda::usable_sms(stream, setup_.num_sms) == setup_.num_sms) {
+        device::cuda::usable_sms(mine.usable, stream, setup_.num_sms) == setup_.num_sms) {
       p.mail_o = mine.parts.decode_mail_o;
       p.mail_state = mine.parts.decode_mail_state;
     }

@@ -24,6 +24,7 @@
 
 #include "attention/mask.hpp"
 #include "backends/shared/cuda/prefill_choice.hpp"
+#include "device/cuda/usable_sms.hpp"
 #include "kernels/decode_plan/sm80/launch.hpp"
 #include "kernels/paged_decode/sm80/launch.hpp"
 #include "kernels/ragged_prefill/sm80/launch.hpp"
@@ -130,9 +131,10 @@ class PagedPlan final : public Plan {
   PrefillChoice prefill_choice;
   bool decodes = false;
   bool prefills = false;
-  DeviceTables tables;           ///< given: lists are made on the device, from these
-  std::vector<std::byte> image;  ///< of the lists, copied to the workspace …
-  std::size_t image_begin = 0;   ///< … from here on
+  device::cuda::UsableSms usable;  ///< by plan()'s stream
+  DeviceTables tables;             ///< given: lists are made on the device, from these
+  std::vector<std::byte> image;    ///< of the lists, copied to the workspace …
+  std::size_t image_begin = 0;     ///< … from here on
 };
 
 /// Sizes that any batch within `bounds` fits in; monotone in every bound.
