@@ -32,13 +32,9 @@ TEST(Options, NoneIsAcceptedAndIgnored) {
 TEST(Options, HelpOfEveryCommandHasExamplesOfItself) {
   CLI::App app{"attune", "attune"};
   int code = 0;
-  add_backends(app, code);
-  add_bench(app, code);
-  add_embed(app, code);
-  add_explain(app, code);
-  add_generate(app, code);
-  add_tables(app, code);
-  add_verify(app, code);
+  for (const auto add :
+       {add_backends, add_bench, add_embed, add_explain, add_generate, add_tables, add_verify})
+    add(app, code);
   for (const CLI::App* command : app.get_subcommands({}))
     EXPECT_NE(command->help().find("\n  attune " + command->get_name()), std::string::npos)
         << command->get_name();
