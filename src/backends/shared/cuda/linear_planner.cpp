@@ -197,6 +197,7 @@ PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
                                  .sequences = parts.sequences,
                                  .num_chunks = num_chunks,
                                  .num_sequences = num_sequences,
+                                 .num_sms = setup.num_sms,
                                  .key_heads = key_heads,
                                  .key_columns = key_columns,
                                  .value_columns = value_columns,
@@ -223,6 +224,7 @@ PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
                 aligned(v, p.dv, element, 16);
   d.wide_weight = reinterpret_cast<std::uintptr_t>(p.conv_weight) % 16 == 0;
   d.wide_gate = aligned(p.gate, p.dk, element, 2 * element);
+  d.whole_gates = aligned(p.gate, p.dk, element, 16);
   d.wide_o = aligned({p.o, p.o_row}, p.dv, element, 8 * element);
   // Tensors that are as the products want them are read where they lie.
   launch.copy_rows = sm90::has_delta_rule(p.family) || convolves || !p.bf16 || !d.wide_rows ||

@@ -7,6 +7,7 @@
 
 #include "base/cuda/status.hpp"
 #include "base/math.hpp"
+#include "kernels/linear/sm90/channel_scores.cuh"
 #include "kernels/linear/sm90/convolution.cuh"
 #include "kernels/linear/sm90/fork.cuh"
 #include "kernels/linear/sm90/instances.hpp"
@@ -33,25 +34,27 @@ cudaError_t allow_shared(const void* kernel, std::size_t bytes) {
 }
 
 struct ScoresKernels {
-  PromptKernel alone;   ///< ahead of scan
-  PromptKernel beside;  ///< not of kda
+  PromptKernel alone;     ///< ahead of scan
+  PromptKernel beside{};  ///< not of kda
 };
 
-template <bool ByChannel, bool Grouped>
+template <bool Grouped>
 ScoresKernels scores_of() {
-  using Kernel = Scores<128, ByChannel, Grouped>;
+  using Kernel = Scores<128, false, Grouped>;
   constexpr std::size_t kShared = sizeof(typename Kernel::Shared);
-  ScoresKernels kernels{
-      .alone = {&scores_kernel<128, ByChannel, Grouped>, Kernel::kThreads, kShared}};
-  if constexpr (!ByChannel)
-    kernels.beside = {&scores_beside_kernel<128, Grouped>, Kernel::kThreads * Kernel::kAtOnce,
-                      kShared * Kernel::kAtOnce};
-  return kernels;
+  return {.alone = {&scores_kernel<128, Grouped>, Kernel::kThreads, kShared},
+          .beside = {&scores_beside_kernel<128, Grouped>, Kernel::kThreads * Kernel::kAtOnce,
+                     kShared * Kernel::kAtOnce}};
+}
+
+ScoresKernels scores_by_channel() {
+  using Kernel = ChannelScores<128>;
+  return {.alone = {&channel_scores_kernel<128>, Kernel::kThreads, sizeof(Kernel::Shared)}};
 }
 
 ScoresKernels scores_of(const PromptParams& d) {
-  if (d.p.family == Family::kda) return scores_of<true, false>();
-  return d.p.num_v_heads == d.key_heads ? scores_of<false, false>() : scores_of<false, true>();
+  if (d.p.family == Family::kda) return scores_by_channel();
+  return d.p.num_v_heads == d.key_heads ? scores_of<false>() : scores_of<true>();
 }
 
 dim3 grid_of(std::int64_t x, int y = 1, int z = 1) {
@@ -118,8 +121,7 @@ void start_recurrent(const DecodeParams& d, cudaStream_t stream) {
 
 Status prepare_kernels() {
   cudaError_t error = cudaSuccess;
-  for (const ScoresKernels& scores :
-       {scores_of<false, false>(), scores_of<false, true>(), scores_of<true, false>()})
+  for (const ScoresKernels& scores : {scores_of<false>(), scores_of<true>(), scores_by_channel()})
     for (const PromptKernel& kernel : {scores.alone, scores.beside})
       if (error == cudaSuccess && kernel.function != nullptr)
         error = allow_shared(ptx::kernel_handle(kernel.function), kernel.shared_bytes);

@@ -77,6 +77,7 @@ struct PromptParams {
   const Sequence* sequences = nullptr;
   std::int32_t num_chunks = 0;
   std::int32_t num_sequences = 0;
+  std::int32_t num_sms = 0;
 
   std::int32_t key_heads = 0;  ///< of the rows below: kda has one a value head
   std::int32_t key_columns = 0;
@@ -100,6 +101,7 @@ struct PromptParams {
   bool wide_rows = false;    ///< activations can be read 8 at a time
   bool wide_weight = false;  ///< weights of the convolution can be read 4 at a time
   bool wide_gate = false;    ///< kda's raw gates can be read 2 at a time
+  bool whole_gates = false;  ///< and those of a head are whole 16 bytes
   bool wide_o = false;       ///< o can be written 8 at a time
 };
 

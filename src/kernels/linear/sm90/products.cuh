@@ -19,21 +19,7 @@ __device__ __forceinline__ void score_barrier() {
   ptx::named_barrier_sync(1 + static_cast<int>(threadIdx.x) / kScoreThreads, kScoreThreads);
 }
 
-/// Products of a warp's rows with the tokens up to them, 8 columns each.
-struct Products {
-  float kk[kChunk / 8][4];
-  float qk[kChunk / 8][4];
-};
-
-/// Of 16 tokens: b is their block of columns.
-__device__ __forceinline__ void add_products(Products& x, int nb, const std::uint32_t (&q)[4],
-                                             const std::uint32_t (&k)[4],
-                                             const std::uint32_t (&b)[4]) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    multiply(x.kk[2 * nb + half], k, b[2 * half], b[2 * half + 1]);
-    multiply(x.qk[2 * nb + half], q, b[2 * half], b[2 * half + 1]);
-  }
-}
+/// Products of a warp's 16 rows with all tokens, as wgmma leaves them: four for every 8 columns.
+using RowProducts = float[kChunk / 2];
 
 }  // namespace attune::kernels::linear::sm90

@@ -2,8 +2,9 @@
 // s_ij(x) = x_i . k_j e^(G_i - G_j),
 //   P_ij = s_ij(q), j <= i     A_ij = beta_i s_ij(k), j < i     T = (I + A)^-1 diag(beta)
 // A warpgroup has one chunk and one key head; a warp 16 rows. Decays by channel (kda) are applied
-// to the operands (channel_decays.cuh), the others to the products of a warpgroup, which then serve
-// all value heads of the key head; of a single one, Q K^T is done with before K K^T begins.
+// to the operands (channel_decays.cuh) by two warpgroups, one for either product; the others to the
+// products of a warpgroup, which then serve all value heads of the key head; of a single one, Q K^T
+// is done with before K K^T begins.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ namespace attune::kernels::linear::sm90 {
 template <int KeyColumns, bool ByChannel, bool Grouped>
 struct Scores {
   static constexpr int kAtOnce = ByChannel || Grouped ? 3 : 6;  ///< warpgroups an SM
-  static constexpr int kThreads = kScoreThreads;
+  static constexpr int kThreads = ByChannel ? ChannelDecays<KeyColumns>::kThreads : kScoreThreads;
 
   /// Tiles side by side.
   struct Rows {
@@ -56,25 +57,37 @@ struct Scores {
 
   std::uint32_t parity;  ///< of rows_full
 
-  __device__ Scores(const PromptParams& params, Shared& s, int place, int head,
+  __device__ Scores(const PromptParams& params, Shared& s, const Chunk& at, int head,
                     std::uint32_t parity_now)
       : d(params),
         p(params.p),
         shared(s),
-        chunk(params.chunks[place]),
+        chunk(at),
         key_head(head),
         warp(score_thread() / 32),
         parity(parity_now) {}
 
+  /// Of those who have a chunk together.
+  static __device__ __forceinline__ bool is_first() {
+    return ByChannel ? threadIdx.x == 0 : score_thread() == 0;
+  }
+  static __device__ __forceinline__ void barrier() {
+    if constexpr (ByChannel) {
+      __syncthreads();
+    } else {
+      score_barrier();
+    }
+  }
+
   static __device__ __forceinline__ void make_barrier(Shared& s) {
-    if (score_thread() == 0) ptx::mbarrier_init(s.rows_full, 1);
+    if (is_first()) ptx::mbarrier_init(s.rows_full, 1);
     ptx::mbarrier_init_fence();
-    score_barrier();
+    barrier();
   }
 
   /// q and k; nobody uses the room for anything else any more.
   __device__ __forceinline__ void ask_for_rows() const {
-    if (score_thread() != 0) return;
+    if (!is_first()) return;
     constexpr std::uint32_t kBytes = sizeof(shared.rows.q);
     ptx::fence_proxy_async();
     ptx::mbarrier_arrive_expect(shared.rows_full, 2 * kBytes);
@@ -90,9 +103,6 @@ struct Scores {
   }
 
   // ---- decays by token
-
-  /// Products of a warp's rows with all tokens, 8 columns each.
-  using RowProducts = float[kChunk / 2];
 
   /// product = rows k^T.
   __device__ __forceinline__ void ask_for_product(RowProducts& product, const Half* rows) const {
@@ -210,41 +220,6 @@ struct Scores {
         make_float2(exp_approx(end - first), exp_approx(end - second));
   }
 
-  // ---- decays by channel, which are in the products
-
-  /// A into shared memory, P to memory.
-  __device__ __forceinline__ void take_products(const Products& x, int head) {
-    const int g = lane_id() / 4;
-    const int j = lane_id() % 4;
-    const Gates& gates = shared.gates[head % 2];
-    const float beta[2] = {gates.beta[16 * warp + g], gates.beta[16 * warp + g + 8]};
-    Half* const scores = d.pairs[chunk_head(head)].scores + 16 * warp * kBlock;
-    const int pair[2] = {triangle_pair(0), triangle_pair(1)};
-#pragma unroll
-    for (int n = 0; n < kChunk / 8; ++n) {
-      if (n / 2 > warp) continue;
-      const int column = 8 * n + 2 * j;
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int row = 16 * warp + g + 8 * h;
-        float a[2];
-        float s[2];
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          a[e] = column + e < row ? beta[h] * x.kk[n][2 * h + e] : 0.0f;
-          s[e] = column + e <= row ? x.qk[n][2 * h + e] : 0.0f;
-        }
-        if (n / 2 < warp) {
-          put_lower(shared.lower, row, column, a[0], a[1]);
-        } else {
-          put_diagonal(shared.lower, row, column, a[0], a[1]);
-        }
-        *reinterpret_cast<std::uint32_t*>(scores + pair[n % 2] + triangle_panel(n / 2) +
-                                          8 * h * kBlock) = pack(s[0], s[1]);
-      }
-    }
-  }
-
   // ---- all
 
   __device__ void solve(int head) {
@@ -277,24 +252,8 @@ struct Scores {
     solve(head);
   }
 
-  __device__ void run_by_channel() {
-    ask_for_rows();
-    RawGates raw;
-    if (warp == 0) ask_for_gates(raw, key_head);
-    using Decays = ChannelDecays<KeyColumns>;
-    Decays decays{d, p, shared.rows, chunk, key_head, chunk_head(key_head)};
-    typename Decays::Sums sums;
-    decays.sum_gates(sums);
-    wait_for_rows();
-    Products x{};
-    decays.multiply(x, sums);
-    if (warp == 0) share_gates(raw, key_head);  // it has the fewest products
-    score_barrier();                            // q and k have been read
-    take_products(x, key_head);
-    invert(key_head);
-  }
-
-  __device__ void run_by_token() {
+  __device__ void run() {
+    static_assert(!ByChannel);
     ask_for_rows();
     const int first = Grouped ? key_head * (p.num_v_heads / d.key_heads) : key_head;
     RawGates raw;
@@ -338,31 +297,24 @@ struct Scores {
     score_barrier();
     if (d.ready != nullptr && score_thread() == 0) (void)ptx::arrive_at(d.ready + chunk_head(head));
   }
-
-  __device__ void run() {
-    if constexpr (ByChannel) {
-      run_by_channel();
-    } else {
-      run_by_token();
-    }
-  }
 };
 
-template <int KeyColumns, bool ByChannel, bool Grouped>
+template <int KeyColumns, bool Grouped>
 __device__ __forceinline__ auto* scores_shared() {
-  using Shared = typename Scores<KeyColumns, ByChannel, Grouped>::Shared;
+  using Shared = typename Scores<KeyColumns, false, Grouped>::Shared;
   return reinterpret_cast<Shared*>(ptx::dynamic_shared<1024>());
 }
 
 /// Grid: chunks, key heads.
-template <int KeyColumns, bool ByChannel, bool Grouped>
-__global__ void __launch_bounds__(Scores<KeyColumns, ByChannel, Grouped>::kThreads,
-                                  Scores<KeyColumns, ByChannel, Grouped>::kAtOnce)
+template <int KeyColumns, bool Grouped>
+__global__ void __launch_bounds__(Scores<KeyColumns, false, Grouped>::kThreads,
+                                  Scores<KeyColumns, false, Grouped>::kAtOnce)
     scores_kernel(const __grid_constant__ PromptParams params) {
-  using Kernel = Scores<KeyColumns, ByChannel, Grouped>;
-  auto& shared = *scores_shared<KeyColumns, ByChannel, Grouped>();
+  using Kernel = Scores<KeyColumns, false, Grouped>;
+  auto& shared = *scores_shared<KeyColumns, Grouped>();
+  const Chunk chunk = params.chunks[blockIdx.x];
   Kernel::make_barrier(shared);
-  Kernel(params, shared, static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), 0).run();
+  Kernel(params, shared, chunk, static_cast<int>(blockIdx.y), 0).run();
 }
 
 /// A call: what a loop around it would keep in registers from one chunk to the next is more than
@@ -371,7 +323,7 @@ template <int KeyColumns, bool Grouped>
 __device__ __attribute__((noinline)) void one_of_many(
     const PromptParams& params, typename Scores<KeyColumns, false, Grouped>::Shared& shared,
     int place, int head, std::uint32_t parity) {
-  Scores<KeyColumns, false, Grouped>(params, shared, place, head, parity).run();
+  Scores<KeyColumns, false, Grouped>(params, shared, params.chunks[place], head, parity).run();
 }
 
 /// The same by blocks of an SM each, in the order in which a scan beside them wants it. The last of
@@ -390,7 +342,7 @@ __global__ void __launch_bounds__(
     words[i] = reinterpret_cast<const std::uint32_t*>(&params)[i];
   __syncthreads();
   const auto& own = *reinterpret_cast<const PromptParams*>(words);
-  auto& shared = scores_shared<KeyColumns, false, Grouped>()[threadIdx.x / Kernel::kThreads];
+  auto& shared = scores_shared<KeyColumns, Grouped>()[threadIdx.x / Kernel::kThreads];
   const bool leaves = static_cast<int>(blockIdx.x) >= params.beside - params.leaving;
   if (leaves && threadIdx.x / Kernel::kThreads >= Kernel::kAtOnce / 2) return;
   const int end = params.num_chunks * params.key_heads;
