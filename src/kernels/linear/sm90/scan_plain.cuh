@@ -28,16 +28,20 @@ struct PlainScan : ScanParts<KeyColumns, Groups> {
   using Parts::kGroupThreads, Parts::kHalves, Parts::kPanels, Parts::kTile;
   using Parts::load_values, Parts::own_state, Parts::pack_half, Parts::pin, Parts::write_eight;
 
-  static constexpr int kThreads = (Groups + 2) * kGroupThreads;
+  /// Warpgroups of the output, which take chunks in turn: where registers allow, two.
+  static constexpr int kFollowers = Groups == 1 && KeyColumns == 128 ? 2 : 1;
+  static constexpr int kThreads = (1 + Groups + kFollowers) * kGroupThreads;
   static constexpr int kValues = 64 * Groups;
   /// As many as 227 KiB hold.
   static constexpr int kStages = KeyColumns == 256 ? 2 : Groups == 2 ? 3 : 4;
 
   /// Registers of a thread: together no more than the file has.
-  static constexpr int kProducerRegisters = Groups == 2 ? 40 : 56;
-  static constexpr int kStateRegisters = Groups == 1 ? 240 : 160;
-  static constexpr int kOutputRegisters = Groups == 1 ? 168 : 152;
-  static_assert(kProducerRegisters + Groups * kStateRegisters + kOutputRegisters <= 512);
+  static constexpr bool kFourGroups = Groups + kFollowers == 3;
+  static constexpr int kProducerRegisters = kFourGroups ? 40 : 56;
+  static constexpr int kStateRegisters = kFourGroups ? 160 : 240;
+  static constexpr int kOutputRegisters = kFourGroups ? 152 : 168;
+  static_assert(kProducerRegisters + Groups * kStateRegisters + kFollowers * kOutputRegisters <=
+                512);
 
   template <int Tiles>
   using Panels = typename Parts::template Panels<Tiles>;
@@ -49,16 +53,17 @@ struct PlainScan : ScanParts<KeyColumns, Groups> {
   struct Shared {
     StateStage of_state[kStages];
     Panels<kPanels> q[kStages];
-    Panels<kPanels * Groups> state;  ///< S^T at the chunk's begin: tiles by key panel, then group
-    Panels<Groups> output;
+    /// S^T at a chunk's begin: tiles by key panel, then group.
+    Panels<kPanels * Groups> state[kFollowers];
+    Panels<Groups> output[kFollowers];
     alignas(16) float state_gates[kStages][kNumGates * kChunk];
     alignas(16) float output_gates[kStages][kNumGates * kChunk];
     ptx::Mbarrier state_full[kStages];
     ptx::Mbarrier state_empty[kStages];
     ptx::Mbarrier output_full[kStages];
     ptx::Mbarrier output_empty[kStages];
-    ptx::Mbarrier s_full;
-    ptx::Mbarrier s_empty;
+    ptx::Mbarrier s_full[kFollowers];
+    ptx::Mbarrier s_empty[kFollowers];
   };
   static_assert(sizeof(Shared) <= 227 * 1024);
 
@@ -160,18 +165,23 @@ struct PlainScan : ScanParts<KeyColumns, Groups> {
     const int l = lane_id();
     ptx::stmatrix(tile + piece_at<64>(thread / 32 * 16 + l % 16, first_piece + l / 16), packed);
   }
-  __device__ __forceinline__ void leave_state_half(int half, const PackedHalf& packed) const {
+  /// Of its output's warpgroup.
+  static __device__ __forceinline__ std::uint32_t turn_of(int c) {
+    return static_cast<std::uint32_t>(c / kFollowers % 2);
+  }
+  __device__ __forceinline__ void leave_state_half(int c, int half,
+                                                   const PackedHalf& packed) const {
 #pragma unroll
     for (int ks = 0; ks < 8; ++ks)
-      leave(shared.state.x + ((2 * half + ks / 4) * Groups + group()) * kTile, ks % 4 * 2,
-            packed[ks]);
+      leave(shared.state[c % kFollowers].x + ((2 * half + ks / 4) * Groups + group()) * kTile,
+            ks % 4 * 2, packed[ks]);
   }
   __device__ __forceinline__ void wait_for_room(int c) const {
-    ptx::mbarrier_wait(shared.s_empty, static_cast<std::uint32_t>(c + 1) % 2);
+    ptx::mbarrier_wait(shared.s_empty[c % kFollowers], turn_of(c) ^ 1);
   }
-  __device__ __forceinline__ void hand_over_state() const {
+  __device__ __forceinline__ void hand_over_state(int c) const {
     ptx::fence_proxy_async();
-    arrive(shared.s_full);
+    arrive(shared.s_full[c % kFollowers]);
   }
 
   __device__ __forceinline__ void walk_chunks(State& state) const {
@@ -184,9 +194,9 @@ struct PlainScan : ScanParts<KeyColumns, Groups> {
       for (int half = 0; half < kHalves; ++half) {
         PackedHalf packed;
         pack_half(packed, state[half]);
-        leave_state_half(half, packed);
+        leave_state_half(c, half, packed);
       }
-      hand_over_state();
+      hand_over_state(c);
       wait_for(at);
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) decay_half(state[half], half, stage);
@@ -221,9 +231,10 @@ struct PlainScan : ScanParts<KeyColumns, Groups> {
   __device__ __forceinline__ int token() const { return thread / 32 * 16 + thread % 32 / 4; }
 
   /// o = Q S.
-  __device__ __forceinline__ void over_state(Output& o, const Half* queries) const {
+  __device__ __forceinline__ void over_state(Output& o, const Half* queries,
+                                             const Half* state) const {
     const std::uint64_t q = ptx::wgmma_descriptor(queries);
-    const std::uint64_t right = ptx::wgmma_descriptor(shared.state.x);
+    const std::uint64_t right = ptx::wgmma_descriptor(state);
 #pragma unroll
     for (int ks = 0; ks < KeyColumns / 16; ++ks)
       ptx::wgmma_ss<__nv_bfloat16, kValues, ptx::Major::k, ptx::Major::k>(
@@ -279,6 +290,7 @@ struct PlainScan : ScanParts<KeyColumns, Groups> {
 
   /// A warp turns its 16 tokens into whole 16 bytes.
   __device__ __forceinline__ void write_output(const Output& o, int c) const {
+    Half* const tiles = shared.output[c % kFollowers].x;
     const int l = lane_id();
     const int first_row = thread / 32 * 16;
     __syncwarp();  // the last chunk's have been read
@@ -287,9 +299,8 @@ struct PlainScan : ScanParts<KeyColumns, Groups> {
       const std::uint32_t blocks[4] = {
           pack(o[4 * n], o[4 * n + 1]), pack(o[4 * n + 2], o[4 * n + 3]),
           pack(o[4 * n + 4], o[4 * n + 5]), pack(o[4 * n + 6], o[4 * n + 7])};
-      ptx::stmatrix(
-          shared.output.x + n / 8 * kTile + piece_at<64>(first_row + l % 16, n % 8 + l / 16),
-          blocks);
+      ptx::stmatrix(tiles + n / 8 * kTile + piece_at<64>(first_row + l % 16, n % 8 + l / 16),
+                    blocks);
     }
     __syncwarp();
     constexpr int kPieces = kValues / 8;
@@ -302,7 +313,7 @@ struct PlainScan : ScanParts<KeyColumns, Groups> {
                static_cast<std::int64_t>(head) * p.dv + first;
 #pragma unroll
     for (int pass = 0; pass < 16; pass += kRows) {
-      const uint4 eight = *reinterpret_cast<const uint4*>(shared.output.x + piece / 8 * kTile +
+      const uint4 eight = *reinterpret_cast<const uint4*>(tiles + piece / 8 * kTile +
                                                           piece_at<64>(row + pass, piece % 8));
       if (row + pass < count) {
         write_eight(to, first, eight);
@@ -311,18 +322,19 @@ struct PlainScan : ScanParts<KeyColumns, Groups> {
     }
   }
 
-  __device__ __forceinline__ void follow() const {
+  /// Chunks from `first` on, kFollowers apart.
+  __device__ __forceinline__ void follow(int first) const {
     const float skip = p.d_skip != nullptr ? p.d_skip[head] : 0.0f;
-    Place state;
     Place at;
+    for (int c = 0; c < first; ++c) at.advance();
 #pragma unroll 1
-    for (int c = 0; c < sequence.num_chunks; ++c) {
+    for (int c = first; c < sequence.num_chunks; c += kFollowers) {
       const Half* queries = shared.q[at.stage].x;
-      const StateStage& of_state = shared.of_state[state.stage];
+      const StateStage& of_state = shared.of_state[at.stage];
       Tokens qk;
       Output o;
       ptx::mbarrier_wait(shared.output_full[at.stage], at.parity);
-      ptx::mbarrier_wait(shared.state_full[state.stage], state.parity);
+      ptx::mbarrier_wait(shared.state_full[at.stage], at.parity);
       ptx::fence_proxy_async();
       const std::uint64_t q = ptx::wgmma_descriptor(queries);
       const std::uint64_t k = ptx::wgmma_descriptor(of_state.k.x);
@@ -333,17 +345,17 @@ struct PlainScan : ScanParts<KeyColumns, Groups> {
         ptx::wgmma_ss<__nv_bfloat16, kChunk, ptx::Major::k, ptx::Major::k>(
             qk, q + key_step(ks), k + key_step(ks), ks > 0);
       ptx::wgmma_commit();
-      ptx::mbarrier_wait(shared.s_full, static_cast<std::uint32_t>(c) % 2);
+      ptx::mbarrier_wait(shared.s_full[c % kFollowers], turn_of(c));
       ptx::wgmma_pin(o);
       ptx::wgmma_fence();
-      over_state(o, queries);
+      over_state(o, queries, shared.state[c % kFollowers].x);
       ptx::wgmma_wait<1>();
       ptx::wgmma_pin(qk);
       Packed scores;
       decay_scores(scores, qk, at.stage);
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(o);
-      arrive(shared.s_empty);
+      arrive(shared.s_empty[c % kFollowers]);
       scale_rows(o, at.stage);
       arrive(shared.output_empty[at.stage]);
       ptx::wgmma_pin(o);
@@ -357,10 +369,9 @@ struct PlainScan : ScanParts<KeyColumns, Groups> {
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(o);
       if (skip != 0.0f) add_skip(o, of_state.v.x, skip);
-      arrive(shared.state_empty[state.stage]);
+      arrive(shared.state_empty[at.stage]);
       write_output(o, c);
-      at.advance();
-      state.advance();
+      for (int i = 0; i < kFollowers; ++i) at.advance();
     }
   }
 
@@ -375,8 +386,10 @@ struct PlainScan : ScanParts<KeyColumns, Groups> {
       ptx::mbarrier_init(shared.output_full[stage], kGroupThreads);
       ptx::mbarrier_init(shared.output_empty[stage], kOutputWarps);
     }
-    ptx::mbarrier_init(shared.s_full, kStateWarps);
-    ptx::mbarrier_init(shared.s_empty, kOutputWarps);
+    for (int i = 0; i < kFollowers; ++i) {
+      ptx::mbarrier_init(shared.s_full[i], kStateWarps);
+      ptx::mbarrier_init(shared.s_empty[i], kOutputWarps);
+    }
     ptx::mbarrier_init_fence();
   }
 
@@ -391,12 +404,12 @@ struct PlainScan : ScanParts<KeyColumns, Groups> {
       ptx::registers_take<kStateRegisters>();
       walk();
     } else {
-      if constexpr (Groups == 1) {
-        ptx::registers_give<kOutputRegisters>();
-      } else {
+      if constexpr (kFourGroups) {
         ptx::registers_take<kOutputRegisters>();
+      } else {
+        ptx::registers_give<kOutputRegisters>();
       }
-      follow();
+      follow(role - 1 - Groups);
     }
   }
 };
