@@ -1,8 +1,9 @@
 // Checks linear attention's Hopper kernels against the double-precision recurrence and times them
 // on the shapes of issue 7.
 //
-//   linear_bench [verify] [time [CASE ...]]      both without a word; all cases without a number
-//   linear_bench once CASE            runs a case twice: for a profiler
+//   linear_bench [verify] [time] [CASE ...] [batch=REQUESTS]
+//                                     both without a word; all cases without a number
+//   linear_bench once CASE [TOKENS]   runs a case twice, of that length: for profilers and checkers
 //
 // "kernels" is the recurrence alone on prepared rows (what published figures time); "layer" is
 // everything a backend's run() does, convolution included. Floors are bytes at 4.8 TB/s or flops at
@@ -16,6 +17,7 @@
 #include <iterator>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <attune/linear_state.hpp>
@@ -261,7 +263,7 @@ class Layer {
   }
 
   /// Whether `times` runs from the same state give the same bits: kernels that wait for one another
-  /// might read too early.
+  /// might read too early. Of single tokens every other run is by the kernel for few of them.
   bool repeats(int times) {
     const auto first_state = state.download();
     const auto first_history = conv_state.download();
@@ -270,7 +272,9 @@ class Layer {
     for (int i = 0; i < times; ++i) {
       state.upload(first_state);
       conv_state.upload(first_history);
+      const int staying = std::exchange(decode.staying, i % 2 == 0 ? decode.staying : 0);
       run({});
+      decode.staying = staying;
       check(cudaDeviceSynchronize(), "run");
       auto have_o = o.download();
       auto have_state = state.download();
@@ -331,7 +335,7 @@ class Layer {
         glue::convolution_launch(lists, parts, backends::shared::convolution_params(spec, call));
     if (!setup.recurs()) return;
     params = backends::shared::recurrence_params(spec, call);
-    decode = glue::decode_params(lists, parts, params);
+    decode = glue::decode_params(setup, lists, parts, params);
     prompt = glue::prompt_launch(setup, lists, parts, params);
   }
 
@@ -349,9 +353,20 @@ class Layer {
   sm90::ConvolutionParams convolution;
 };
 
+/// Cases are named by number; without one all are meant.
+bool is_wanted(int argc, char** argv, std::size_t at) {
+  bool any = false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::isdigit(static_cast<unsigned char>(argv[i][0])) == 0) continue;
+    if (std::strtoul(argv[i], nullptr, 10) == at) return true;
+    any = true;
+  }
+  return !any;
+}
+
 /// The last head of every case at its own length, a middle one at lengths about the chunk's
 /// borders.
-bool verify() {
+bool verify(int argc, char** argv) {
   bool good = true;
   const auto judge = [&](const Case& c, int head) {
     Layer layer(c);
@@ -360,10 +375,11 @@ bool verify() {
     good = good && fine;
     std::printf("%-40s head %3d  error %.1e  %s\n", c.name, head, error, fine ? "ok" : "WRONG");
   };
-  for (const Case& c : kCases) {
-    if (c.variant == Variant::short_conv) continue;
+  for (std::size_t at = 0; at < std::size(kCases); ++at) {
+    const Case& c = kCases[at];
+    if (c.variant == Variant::short_conv || !is_wanted(argc, argv, at)) continue;
     judge(c, c.v_heads - 1);
-    if (c.batch == 1 && c.tokens > 1) {
+    if ((c.batch == 1) != (c.tokens == 1)) {
       const bool same = Layer(c).repeats(8);
       good = good && same;
       std::printf("%-40s eight runs, %s\n", c.name, same ? "the same bits: ok" : "OTHER BITS");
@@ -384,20 +400,15 @@ bool verify() {
 void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(150)); }
 
 void time_all(int argc, char** argv) {
-  const auto wanted = [&](std::size_t at) {
-    bool any = false;
-    for (int i = 1; i < argc; ++i) {
-      if (std::isdigit(static_cast<unsigned char>(argv[i][0])) == 0) continue;
-      if (std::strtoul(argv[i], nullptr, 10) == at) return true;
-      any = true;
-    }
-    return !any;
-  };
+  int batch = 0;
+  for (int i = 1; i < argc; ++i)
+    if (std::strncmp(argv[i], "batch=", 6) == 0) batch = std::atoi(argv[i] + 6);
   std::printf("%-40s %9s %9s %9s %9s %9s\n", "us, median", "kernels", "layer", "goal", "peer",
               "floor");
   for (std::size_t at = 0; at < std::size(kCases); ++at) {
-    if (!wanted(at)) continue;
-    const Case& c = kCases[at];
+    if (!is_wanted(argc, argv, at)) continue;
+    Case c = kCases[at];
+    if (batch > 0) c.batch = batch;
     const Layer layer(c);
     layer.run({});
     rest();
@@ -424,15 +435,17 @@ void time_all(int argc, char** argv) {
 int run(int argc, char** argv) {
   const auto asked = [&](const char* word) { return asks_for(argc, argv, word); };
   must(sm90::prepare_kernels(), "prepare_kernels");
-  if (argc == 3 && std::strcmp(argv[1], "once") == 0) {
+  if (argc >= 3 && std::strcmp(argv[1], "once") == 0) {
     const auto at = static_cast<std::size_t>(std::atoi(argv[2]));
     if (at >= std::size(kCases)) return 2;
-    const Layer layer(kCases[at]);
+    Case c = kCases[at];
+    if (argc > 3) c.tokens = std::atoi(argv[3]);
+    const Layer layer(c);
     for (int i = 0; i < 2; ++i) layer.run({});
-    check(cudaDeviceSynchronize(), kCases[at].name);
+    check(cudaDeviceSynchronize(), c.name);
     return 0;
   }
-  const bool good = !asked("verify") || verify();
+  const bool good = !asked("verify") || verify(argc, argv);
   if (asked("time")) time_all(argc, argv);
   return good ? 0 : 1;
 }

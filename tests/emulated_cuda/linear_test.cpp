@@ -133,6 +133,21 @@ TEST(LinearOnHopperWide, TwoLongRequests) {
     expect_close(shape, DType::bf16, Gates::ordinary, {{900, 1150}, {3, 1}}, kChunked, kChunked);
 }
 
+/// Enough rows of states, a token each, for blocks that stay.
+TEST(LinearOnHopperWide, ManySingleTokens) {
+  Step step;
+  for (int r = 0; r < 30; ++r) {
+    step.lengths.push_back(r == 9 ? 0 : 1);
+    step.slots.push_back(r == 11 ? -1 : (7 * r + 3) % 30);
+  }
+  for (const Shape& shape :
+       {Shape{Variant::gdn, 3, 9, 128, 128, 4}, Shape{Variant::kda, 9, 9, 128, 128, 3},
+        Shape{Variant::mamba2, 1, 8, 128, 160, 4}})
+    for (DType activations : {DType::bf16, DType::f32})
+      expect_close(shape, activations, Gates::ordinary, step,
+                   activations == DType::bf16 ? kBf16Output : kRecurrent, kRecurrent);
+}
+
 /// Enough (request, head) pairs for blocks of two and of four tiles of the state's rows.
 TEST(LinearOnHopperWide, ManySteps) {
   Step step;

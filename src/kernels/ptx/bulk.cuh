@@ -16,6 +16,14 @@ __device__ __forceinline__ void bulk_load(void* to, const void* from, std::uint3
       : "memory");
 }
 
+/// The other way. The thread that asks commits, and waits until the bytes have been read before
+/// anybody overwrites them; ordinary writes of them need fence_proxy_async() first.
+__device__ __forceinline__ void bulk_store(void* to, const void* from, std::uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+               "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+
 /// Between this thread's ordinary accesses to memory and the copy engine's: after writes that are
 /// about to be released to a block that copies them, and after acquiring them.
 __device__ __forceinline__ void fence_proxy_async_global() {

@@ -62,9 +62,11 @@ __device__ __forceinline__ void tma_store(const CUtensorMap& map, const void* fr
 __device__ __forceinline__ void bulk_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-/// All of this thread's bulk stores have read their shared memory.
+/// All of this thread's bulk stores but those of its newest `Pending` commits have read their
+/// shared memory.
+template <int Pending = 0>
 __device__ __forceinline__ void bulk_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
 }
 
 /// Makes this thread's ordinary shared-memory writes visible to wgmma and the copy engine; a

@@ -130,7 +130,7 @@ class LinearBackend final : public Backend {
 
   Status run_recurrence(const LinearPlan& plan, const LayerCall& call, cudaStream_t stream) const {
     const linear::Params p = recurrence_params(setup_.spec, call);
-    const sm90::DecodeParams known = decode_params(plan.lists, plan.parts, p);
+    const sm90::DecodeParams known = decode_params(setup_, plan.lists, plan.parts, p);
     if (Status s = sm90::launch_recurrent(known, stream); !s.ok()) return s;
     if (!plan.lists.drafts.empty()) return run_drafts(plan, p, known, stream);
     const PromptLaunch prompts = prompt_launch(setup_, plan.lists, plan.parts, p);

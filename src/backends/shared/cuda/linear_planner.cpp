@@ -240,20 +240,26 @@ PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
   return launch;
 }
 
-sm90::DecodeParams decode_params(const LinearLists& lists, const LinearParts& parts,
-                                 const linear::Params& p) {
+sm90::DecodeParams decode_params(const LinearSetup& setup, const LinearLists& lists,
+                                 const LinearParts& parts, const linear::Params& p) {
   const auto state = reinterpret_cast<std::uintptr_t>(p.state);
   const auto num_spans = static_cast<std::int32_t>(lists.short_spans.size());
   // Blocks of several tiles prepare their token once for all of them, where enough blocks are left.
   const int heads = num_spans * p.num_v_heads;
+  const bool wide_state = p.dk % 4 == 0 && p.state_slot % 4 == 0 && state % 16 == 0;
+  constexpr std::int64_t kLeastAnSm = 240;  ///< rows of states: fewer are done before blocks pay
+  const bool stays = wide_state && lists.most_tokens <= 1 && p.dk == 128 && p.dv % 32 == 0 &&
+                     p.conv_kernel > 0 && p.conv_kernel <= 4 &&
+                     std::int64_t{heads} * p.dv >= kLeastAnSm * setup.num_sms;
   return {.p = p,
           .spans = parts.short_spans,
           .num_spans = num_spans,
-          .wide_state = p.dk % 4 == 0 && p.state_slot % 4 == 0 && state % 16 == 0,
+          .wide_state = wide_state,
           .heads_a_key = p.num_v_heads / p.num_k_heads,
           .tiles = heads >= 1024  ? 4
                    : heads >= 512 ? 2
-                                  : 1};
+                                  : 1,
+          .staying = stays ? setup.num_sms : 0};
 }
 
 sm90::ConvolutionParams convolution_launch(const LinearLists& lists, const LinearParts& parts,

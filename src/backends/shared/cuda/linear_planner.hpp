@@ -98,7 +98,8 @@ struct PromptLaunch {
 [[nodiscard]] PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
                                          const LinearParts& parts,
                                          const kernels::linear::Params& p);
-[[nodiscard]] kernels::linear::sm90::DecodeParams decode_params(const LinearLists& lists,
+[[nodiscard]] kernels::linear::sm90::DecodeParams decode_params(const LinearSetup& setup,
+                                                                const LinearLists& lists,
                                                                 const LinearParts& parts,
                                                                 const kernels::linear::Params& p);
 [[nodiscard]] kernels::linear::sm90::ConvolutionParams convolution_launch(

@@ -13,6 +13,7 @@
 #include "kernels/linear/sm90/instances.hpp"
 #include "kernels/linear/sm90/prepare.cuh"
 #include "kernels/linear/sm90/recurrent.cuh"
+#include "kernels/linear/sm90/recurrent_stream.cuh"
 #include "kernels/linear/sm90/scores.cuh"
 #include "kernels/ptx/launch.cuh"
 
@@ -106,6 +107,9 @@ void start_recurrent(const DecodeParams& d, cudaStream_t stream) {
       dim3(Kernel::kThreads), sizeof(typename Kernel::Shared), stream, d);
 }
 
+template <bool ByChannel>
+using DefaultStream = StateStream<ByChannel, 4>;
+
 template <int KeyColumns, bool ByChannel>
 void start_recurrent(const DecodeParams& d, cudaStream_t stream) {
   if (d.p.conv_kernel == 0) {
@@ -125,6 +129,12 @@ Status prepare_kernels() {
     for (const PromptKernel& kernel : {scores.alone, scores.beside})
       if (error == cudaSuccess && kernel.function != nullptr)
         error = allow_shared(ptx::kernel_handle(kernel.function), kernel.shared_bytes);
+  if (error == cudaSuccess)
+    error = allow_shared(ptx::kernel_handle(&state_stream_kernel<true, 4>),
+                         sizeof(DefaultStream<true>::Shared));
+  if (error == cudaSuccess)
+    error = allow_shared(ptx::kernel_handle(&state_stream_kernel<false, 4>),
+                         sizeof(DefaultStream<false>::Shared));
   each_scan(
       [](const PromptKernel& kernel, void* first_error) {
         auto& kept = *static_cast<cudaError_t*>(first_error);
@@ -192,6 +202,20 @@ Status launch_prompts(const PromptParams& d, bool copy_rows, int slice, cudaStre
 
 Status launch_recurrent(const DecodeParams& d, cudaStream_t stream) {
   if (d.num_spans == 0) return {};
+  if (d.staying > 0) {
+    const auto start = [&](auto kernel, int threads, std::size_t shared_bytes) {
+      ptx::launch(kernel, grid_of(d.staying), dim3(static_cast<unsigned>(threads)), shared_bytes,
+                  stream, d);
+    };
+    if (d.p.family == Family::kda) {
+      start(&state_stream_kernel<true, 4>, DefaultStream<true>::kThreads,
+            sizeof(DefaultStream<true>::Shared));
+    } else {
+      start(&state_stream_kernel<false, 4>, DefaultStream<false>::kThreads,
+            sizeof(DefaultStream<false>::Shared));
+    }
+    return launched("recurrent");
+  }
   if (d.p.family == Family::kda) {
     start_recurrent<128, true>(d, stream);
   } else if (d.p.dk <= 128) {

@@ -113,6 +113,8 @@ struct DecodeParams {
   bool wide_state = false;       ///< rows of the state are whole 16 bytes
   std::int32_t heads_a_key = 1;  ///< value heads of a key head
   std::int32_t tiles = 1;        ///< of 32 rows of the state, a block; 1, 2 or 4
+  /// Blocks that stay, an SM each, where every span is a token and its states whole tiles; or 0.
+  std::int32_t staying = 0;
 };
 
 /// For short_conv and the advance of every convolution's state.

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/linear/sm90/gates.cuh"
+#include "kernels/linear/sm90/ring.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/ptx/warpgroup.cuh"
@@ -28,17 +29,8 @@ struct ScanParts {
     Half x[Tiles * kTile];
   };
 
-  /// A place in a ring of stages.
   template <int Stages>
-  struct Place {
-    int stage = 0;
-    std::uint32_t parity = 0;
-    __device__ __forceinline__ void advance() {
-      if (++stage < Stages) return;
-      stage = 0;
-      parity ^= 1;
-    }
-  };
+  using Place = RingPlace<Stages>;
 
   const PromptParams& d;
   const Params& p;

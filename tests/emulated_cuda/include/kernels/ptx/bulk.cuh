@@ -19,6 +19,15 @@ inline void bulk_load(void* to, const void* from, std::uint32_t bytes, Mbarrier&
     emulated::defer(deliver);
 }
 
+inline void bulk_store(void* to, const void* from, std::uint32_t bytes) {
+  (void)emulated::shared_address(from);
+  const auto store = [to, from, bytes] { std::memcpy(to, from, bytes); };
+  if (emulated::rules().delivery == emulated::Delivery::early)
+    store();
+  else
+    boxes::pending()->push_back(store);
+}
+
 inline void fence_proxy_async_global() {}
 
 }  // namespace attune::kernels::ptx

@@ -77,10 +77,14 @@ inline void tma_store(const CUtensorMap& map, const void* from, std::int32_t c0,
     boxes::pending()->push_back(store);
 }
 inline void bulk_commit() {}
-inline void bulk_wait_read() {
+/// One store a commit.
+template <int Pending = 0>
+void bulk_wait_read() {
   const auto mine = boxes::pending();
-  for (const auto& store : *mine) store();
-  mine->clear();
+  while (mine->size() > Pending) {
+    mine->front()();
+    mine->erase(mine->begin());
+  }
 }
 inline void fence_proxy_async() {}
 
