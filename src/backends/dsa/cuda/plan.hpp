@@ -1,5 +1,5 @@
 // sparse_mla on a GPU, planned: every query token is a request of its own to the latent kernels,
-// over as many keys as it keeps at most, each a page of one token.
+// over as many keys as a list has room for, each a page of one token.
 #pragma once
 
 #include <cstddef>

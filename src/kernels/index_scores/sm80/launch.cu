@@ -11,7 +11,7 @@
 namespace attune::kernels::index_scores::sm80 {
 namespace {
 
-constexpr int kWarps = 8;
+constexpr int kWarps = 4;
 constexpr int kKeys = 4;  ///< of a warp at a time: a number of the query meets one of each
 constexpr unsigned kAllLanes = 0xffffffffu;
 
