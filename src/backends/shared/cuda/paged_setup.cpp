@@ -113,7 +113,8 @@ Result<Setup> make_setup(const BackendContext& context, const BackendDescriptor&
               .page_size = context.page_size,
               .decode = decode::find(spec.kv_dtype, spec.head_dim_qk, spec.head_dim_vo,
                                      spec.gqa_group_size(), shared_per_sm),
-              .prefill = prefill::find(spec.kv_dtype, spec.head_dim_qk, spec.head_dim_vo),
+              .prefill = prefill::find(spec.kv_dtype, spec.head_dim_qk, spec.head_dim_vo,
+                                       card->shared_bytes_per_block),
               .plans_on_device = declared_by(descriptor).has(Feature::device_planning),
               .rule = {.causal = spec.causal && !spec.custom_mask,
                        .window_left = spec.window_left,
@@ -131,8 +132,7 @@ Result<Setup> make_setup(const BackendContext& context, const BackendDescriptor&
   setup.decode_shared_bytes = *shared;
   setup.overlap = card->sm >= 90;
   setup.num_sms = card->num_sms;
-  auto kernels =
-      PrefillKernels::make(context, setup.prefill, options.hopper, card->sm, card->num_sms);
+  auto kernels = PrefillKernels::make(context, setup.prefill, options, card->sm, card->num_sms);
   if (!kernels.ok()) return kernels.status();
   setup.prefill_kernels = std::move(*kernels);
   if (options.cascade != plan::CascadeMode::off && card->sm == 90)

@@ -28,6 +28,7 @@ template <class Kv>
       instance<Kv, Policy<128, 128, 2, 4, 32, 3>>(dtype),
       instance<Kv, Policy<192, 128, 2, 4, 32, 3>>(dtype),
       instance<Kv, Policy<192, 192, 2, 8, 64, 2>>(dtype),
+      instance<Kv, Policy<256, 256, 2, 8, 64, 2>>(dtype),  // 192 KB
       instance<Kv, Policy<256, 256, 2, 8, 32, 3>>(dtype),
       instance<Kv, Policy<64, 64, 2, 4, 64, 3, true>>(dtype),
       instance<Kv, Policy<128, 128, 2, 4, 32, 3, true>>(dtype),

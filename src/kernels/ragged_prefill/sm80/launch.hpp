@@ -23,8 +23,10 @@ struct Instance {
   const void* kernel = nullptr;
 };
 
-/// One made for just these dims, else the narrowest padded one. nullptr: none was compiled.
-[[nodiscard]] const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo);
+/// One made for just these dims, else the narrowest padded one; of several the first that fits
+/// `shared_bytes`, what a block of the card may have. nullptr: there is none.
+[[nodiscard]] const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo,
+                                   int shared_bytes);
 
 /// Raises the kernel's shared-memory limit; the answer is how many CTAs a SM holds. Once per
 /// backend.
