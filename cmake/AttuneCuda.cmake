@@ -136,6 +136,7 @@ set_source_files_properties(${attune_prefill_bench} PROPERTIES COMPILE_OPTIONS "
 add_executable(attune_prefill_bench EXCLUDE_FROM_ALL ${attune_prefill_bench} ${attune_prefill_kernels}
                                                      ${CMAKE_SOURCE_DIR}/src/kernels/tensor_map/tensor_map.cu)
 attune_cuda_target(attune_prefill_bench)
+target_include_directories(attune_prefill_bench PRIVATE ${CMAKE_SOURCE_DIR})
 target_link_libraries(attune_prefill_bench PRIVATE attune_plan)
 
 # The conformance suite as one program, to be carried to a machine with a GPU.

@@ -1,6 +1,6 @@
 // The library's kernels, then what was tried and lost: kept here so that a new card or compiler can
 // be asked again.
-#include "prefill_variants.hpp"
+#include "bench/cuda/prefill_variants.hpp"
 
 #include "kernels/ragged_prefill/sm90/instance.cuh"
 #include "kernels/ragged_prefill/sm90/tiles.cuh"

@@ -96,6 +96,16 @@ std::int32_t longest_of(const PrefillRules& rules, const Cycle& cycle,
   return longest;
 }
 
+/// No tile has fewer key tiles. Between two window edges lengths differ by one, as they lie on the
+/// key tiles, but for the first tiles' and the last one's.
+std::int32_t shortest_of(const PrefillRules& rules, const PrefillRequest& request,
+                         std::int32_t tiles) {
+  if (rules.window_left < 0) return request.tile(rules, 0).length();
+  const std::int32_t last = request.tile(rules, tiles - 1).length();
+  if (rules.window_right < 0) return last;
+  return std::max(0, std::min(request.tile(rules, 0).length(), last) - 1);
+}
+
 }  // namespace
 
 PrefillCount count_prefill(const PrefillRules& rules, const BatchView& batch) {
@@ -103,10 +113,13 @@ PrefillCount count_prefill(const PrefillRules& rules, const BatchView& batch) {
   PrefillCount count;
   for_each_request(rules, batch, [&](const PrefillRequest& request) {
     const std::int32_t tiles = request.num_tiles(rules);
+    const std::int32_t one = tiles == 1 ? request.tile(rules, 0).length() : 0;
+    const std::int32_t longest = tiles == 1 ? one : longest_of(rules, cycle, request, tiles);
+    const std::int32_t shortest = tiles == 1 ? one : shortest_of(rules, request, tiles);
+    count.shortest = count.tiles == 0 ? shortest : std::min<std::int64_t>(count.shortest, shortest);
+    count.longest = std::max<std::int64_t>(count.longest, longest);
     count.tiles += tiles;
-    count.key_tiles +=
-        tiles == 1 ? request.tile(rules, 0).length() : key_tiles_of(rules, cycle, request, tiles);
-    count.longest = std::max<std::int64_t>(count.longest, longest_of(rules, cycle, request, tiles));
+    count.key_tiles += tiles == 1 ? one : key_tiles_of(rules, cycle, request, tiles);
   });
   return count;
 }

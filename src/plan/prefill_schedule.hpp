@@ -51,6 +51,7 @@ struct PrefillCount {
   std::int64_t tiles = 0;      ///< of query rows
   std::int64_t key_tiles = 0;  ///< of all of them together
   std::int64_t longest = 0;    ///< key tiles of the longest
+  std::int64_t shortest = 0;   ///< no tile has fewer key tiles
 };
 /// In a time that does not grow with the requests' lengths.
 [[nodiscard]] PrefillCount count_prefill(const PrefillRules& rules, const BatchView& batch);

@@ -17,6 +17,8 @@ const BackendDescriptor* descriptor_of(const Setting& setting, std::string_view 
   return nullptr;
 }
 
+bool is_fp8(DType dtype) { return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2; }
+
 /// By the rows that have kernels, whether or not this build has: nullopt where none is there.
 std::optional<std::vector<Refusal>> refusals_of(const BackendDescriptor& lender,
                                                 const Request& request) {
@@ -43,12 +45,21 @@ std::string borrowed_kernels(const Setting& setting, const Offer& chosen, const 
     // What an engine wants beyond the spec is for the borrower to promise.
     SelectionOptions options = setting.options;
     options.required = {};
-    const auto refusals =
-        refusals_of(*lender, {spec, phase, setting.device, options, setting.model});
+    const auto refusals_for = [&](const AttentionSpec& s) {
+      return refusals_of(*lender, {s, phase, setting.device, options, setting.model});
+    };
+    const auto refusals = refusals_for(spec);
     if (!refusals) continue;
     if (refusals->empty())
       return join(loan.lent, ", as ", loan.lender, " takes them; a plan keeps ", loan.own, " for ",
                   loan.batchwise);
+    if (loan.widens && is_fp8(spec.kv_dtype)) {
+      AttentionSpec widened = spec;
+      widened.kv_dtype = spec.q_dtype;
+      if (refusals_for(widened)->empty())
+        return join(loan.lent, " over keys copied to ", name(spec.q_dtype), " first; a plan keeps ",
+                    loan.own, " where that costs less");
+    }
     const Refusal& r = refusals->front();
     return join(loan.own, ": ", loan.lent, " want ", r.rule, " ", r.wanted, ", have ", r.have);
   }

@@ -19,6 +19,7 @@ struct Loan {
   std::string_view lent;       ///< the lender's kernels
   std::string_view own;        ///< the borrower's
   std::string_view batchwise;  ///< what a plan may still decide, batch by batch
+  bool widens = false;         ///< the borrower may copy fp8 keys to the queries' type first
 };
 
 inline constexpr Loan kLoans[] = {
@@ -29,7 +30,8 @@ inline constexpr Loan kLoans[] = {
      .own = "plain mma",
      .batchwise =
          "few rows before many keys, whose keys plain mma cuts, and rows beside levels of "
-         "shared prefixes; keys in e4m3 or of odd pages may be copied to contiguous rows first"},
+         "shared prefixes; keys in fp8 or of odd pages may be copied to contiguous rows first",
+     .widens = true},
 };
 
 /// Which kernels a chosen backend takes and why; empty where it has only its own.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
@@ -185,14 +186,19 @@ void expect_counted(const PrefillRules& r, const Batch& batch) {
   schedule_prefill(r, batch.view, schedule);
   std::int64_t key_tiles = 0;
   std::int64_t longest = 0;
+  std::int64_t shortest = schedule.tiles.empty() ? 0 : std::numeric_limits<std::int64_t>::max();
   for (const PrefillTile& t : schedule.tiles) {
     key_tiles += t.tile_end - t.tile_begin;
+    shortest = std::min<std::int64_t>(shortest, t.tile_end - t.tile_begin);
     longest = std::max<std::int64_t>(longest, t.tile_end - t.tile_begin);
   }
   const PrefillCount count = count_prefill(r, batch.view);
   EXPECT_EQ(count.tiles, static_cast<std::int64_t>(schedule.tiles.size()));
   EXPECT_EQ(count.key_tiles, key_tiles);
   EXPECT_EQ(count.longest, longest);
+  EXPECT_LE(count.shortest, shortest);
+  const bool two_edges = r.window_left >= 0 && r.window_right >= 0;
+  EXPECT_GE(count.shortest, two_edges ? shortest - 2 : shortest);
 }
 
 TEST(PrefillSchedule, CountsWhatItLists) {

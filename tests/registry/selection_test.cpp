@@ -322,6 +322,11 @@ TEST(Selection, FlashinferSaysWhosePrefillKernelsItTakes) {
   EXPECT_NE(
       why(gqa(32, 8, 96), "cuda:sm90").find("; plain mma: Hopper's kernels (wgmma) want head_"),
       std::string::npos);
+  AttentionSpec widened = gqa(32, 8, 256);
+  widened.kv_dtype = DType::fp8_e5m2;
+  EXPECT_NE(why(widened, "cuda:sm90").find("(wgmma) over keys copied to bf16 first"),
+            std::string::npos);
+  EXPECT_NE(why(widened, "cuda:sm80").find("; plain mma"), std::string::npos);
   AttentionSpec slopes = gqa();
   slopes.alibi = true;
   EXPECT_NE(why(slopes, "cuda:sm90").find("want alibi"), std::string::npos);

@@ -202,7 +202,8 @@ Result<std::unique_ptr<Backend>> make_hopper_prefill(const BackendContext& conte
   if (!tiler->serves(KvSource::ragged) || !tiler->serves(KvSource::paged))
     return unsupported(base::join(descriptor.name, " has no kernel for head dims ",
                                   spec.head_dim_qk, "/", spec.head_dim_vo, " in ",
-                                  name(spec.q_dtype), " over pages of ", context.page_size));
+                                  name(spec.q_dtype), " over pages of ", context.page_size, " in ",
+                                  name(spec.kv_dtype)));
   return std::unique_ptr<Backend>(
       std::make_unique<HopperPrefill>(context, descriptor, std::move(*tiler)));
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "base/math.hpp"
 #include "device/cuda/memory.hpp"
 #include "kernels/gather_kv/sm80/launch.hpp"
 
@@ -28,10 +29,10 @@ std::int32_t window(std::int64_t keys) {
   return keys < 0 ? -1 : static_cast<std::int32_t>(std::min(keys, kFar));
 }
 
-/// In their own type, or in e4m3 before queries in bf16.
+/// fp8 keys without a kernel of their own may still be copied first.
 bool serves_keys(const AttentionSpec& spec) {
-  return spec.kv_dtype == spec.q_dtype ||
-         (spec.kv_dtype == DType::fp8_e4m3 && spec.q_dtype == DType::bf16);
+  return spec.kv_dtype == spec.q_dtype || spec.kv_dtype == DType::fp8_e4m3 ||
+         spec.kv_dtype == DType::fp8_e5m2;
 }
 
 }  // namespace
@@ -47,15 +48,16 @@ std::string_view unserved(const AttentionSpec& spec) {
        {spec.relative_bias, "a learned relative bias"},
        {(spec.q_dtype != DType::bf16 && spec.q_dtype != DType::f16) || spec.o_dtype != spec.q_dtype,
         "queries and outputs other than both in bf16 or both in fp16"},
-       {!serves_keys(spec), "keys neither of the queries' type nor in e4m3 before bf16"}}};
+       {!serves_keys(spec), "keys neither of the queries' type nor in fp8"}}};
   for (const auto& [asked, what] : missing)
     if (asked) return what;
   return {};
 }
 
-Result<Tiler> Tiler::make(const BackendContext& context, sm90::Strategy strategy,
-                          bool decodes_too) {
+Result<Tiler> Tiler::make(const BackendContext& context, sm90::Strategy strategy, bool decodes_too,
+                          Keys keys) {
   Tiler made;
+  made.keys_ = keys;
   made.spec_ = context.spec;
   made.page_size_ = context.page_size;
   made.kv_layout_ = context.kv_layout;
@@ -122,8 +124,9 @@ std::int64_t Tiler::row_bytes() const {
 /// ragged rows. None where a token's result must not depend on its neighbours.
 std::int64_t Tiler::max_rows(const BatchBounds& bounds) const {
   const bool boxes = spec_.kv_dtype == spec_.q_dtype && page_size_ % 8 == 0;
-  if (boxes || batch_invariant_ || over_rows_.empty() || bounds.decode_only ||
-      bounds.max_qo_tokens < kLeastTokensToCopy)
+  const bool unwanted = boxes || bounds.max_qo_tokens < kLeastTokensToCopy;
+  if (batch_invariant_ || over_rows_.empty() || bounds.decode_only || keys_ == Keys::as_stored ||
+      (unwanted && keys_ == Keys::by_cost))
     return 0;
   return std::min(kMostCopiedBytes / row_bytes(), bounds.max_kv_entries * page_size_);
 }
@@ -139,8 +142,9 @@ std::int64_t Tiler::copy_cycles(std::int64_t rows) const {
   return kCopyBeginning + rows * row_bytes() / written * (read + written) / kCopyBytesPerCycle;
 }
 
-/// How long the batch takes, if all multiprocessors end together or the longest tile ends last.
-/// What widens keys was measured over pages of 64.
+/// How long the batch takes: at least as if all multiprocessors ended together, as the longest
+/// tile, and as the shortest ones of whoever has most tiles. What widens keys was measured over
+/// pages of 64.
 std::int64_t Tiler::cycles(const Ready& ready, int pack_shift, KvSource source,
                            const plan::PrefillCount& one_head) const {
   sm90::Cost cost = ready.kernel.cost;
@@ -150,10 +154,13 @@ std::int64_t Tiler::cycles(const Ready& ready, int pack_shift, KvSource source,
     else if (page_size_ % 8 != 0)
       cost.key_tile += cost.key_tile / 8;
   }
+  const auto of = [&](std::int64_t tiles, std::int64_t key_tiles) {
+    return tiles * cost.tile + key_tiles * cost.key_tile;
+  };
   const std::int64_t heads = spec_.num_qo_heads >> pack_shift;
-  return std::max(
-      (one_head.tiles * cost.tile + one_head.key_tiles * cost.key_tile) * heads / ready.blocks,
-      cost.tile + one_head.longest * cost.key_tile);
+  const std::int64_t most = base::ceil_div<std::int64_t>(one_head.tiles * heads, ready.blocks);
+  return std::max({of(one_head.tiles, one_head.key_tiles) * heads / ready.blocks,
+                   of(1, one_head.longest), most * of(1, one_head.shortest)});
 }
 
 bool Tiler::can_pack(int shift) const {
@@ -170,17 +177,15 @@ Choice Tiler::choose(const BatchView& batch) const {
     longest_query = std::max(longest_query, batch.qo_len(i));
   Choice best;
   for (const Ready& ready : ready_) {
-    if (!takes(ready, batch.source)) continue;
+    if (!takes(ready, batch.source) || keys_ == Keys::copied) continue;
     if (batch_invariant_) return {.kernel = ready.kernel, .blocks = ready.blocks};
     consider(ready, batch, longest_query, 0, best);
   }
   const bool as_stored = spec_.kv_dtype == spec_.q_dtype && batch.source == KvSource::ragged;
   const std::int64_t rows = rows_of(batch);
-  if (best.kernel.kernel == nullptr || as_stored || rows == 0 ||
-      rows > max_rows(attention::bounds_of(batch)))
-    return best;
+  if (as_stored || rows == 0 || rows > max_rows(attention::bounds_of(batch))) return best;
   const std::int64_t copy = copy_cycles(rows);
-  if (copy >= best.cycles) return best;
+  if (best.kernel.kernel != nullptr && copy >= best.cycles) return best;
   for (const Ready& ready : over_rows_) consider(ready, batch, longest_query, copy, best);
   return best;
 }
@@ -291,7 +296,7 @@ Status Tiler::launch(const Choice& choice, const attention::BatchFacts& facts, c
   p.list = lists.list;
   p.items = lists.items;
   p.kv_indices = ragged ? nullptr : lists.kv_indices;
-  p.page_size = ragged ? 1 : page_size_;
+  if (!ragged) p.page = base::FastDivisor(static_cast<std::uint32_t>(page_size_));
   p.box_rows = sm90::box_rows(choice.kernel, operands.tokens_per_page, ragged);
   p.k = k.data;
   p.v = v.data;

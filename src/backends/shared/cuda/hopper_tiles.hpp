@@ -1,7 +1,7 @@
 // Requests as tiles of query rows for the Hopper prefill kernels: which kernel and packing, the
 // list of tiles, the launch. What fa3, fa4 and flashinfer have in common.
 //
-// Where that is faster, a pass in front copies the batch's keys and values, e4m3 ones widened, to
+// Where that is faster, a pass in front copies the batch's keys and values, fp8 ones widened, to
 // contiguous rows in the plan's workspace, and the kernel for ragged 16-bit keys runs over those
 // (docs/performance/cuda-prefill.md).
 #pragma once
@@ -24,6 +24,10 @@ static_assert(sizeof(plan::PrefillTile) == sizeof(kernels::ragged_prefill::sm90:
 /// are for Tiler::make to find.
 [[nodiscard]] std::string_view unserved(const AttentionSpec& spec);
 
+/// Where kernels find keys. Only by_cost is for use: the others are so that a test can reach either
+/// way, and a measurement ask whether the choice is right.
+enum class Keys : unsigned char { by_cost, as_stored, copied };
+
 /// A kernel ready on the device, and how many neighbouring heads of one KV head a tile holds.
 struct Choice {
   kernels::ragged_prefill::sm90::Instance kernel;
@@ -39,11 +43,12 @@ class Tiler {
   /// query token are tiles as well. The context's device is the current one.
   [[nodiscard]] static Result<Tiler> make(const BackendContext& context,
                                           kernels::ragged_prefill::sm90::Strategy strategy,
-                                          bool decodes_too);
+                                          bool decodes_too, Keys keys = Keys::by_cost);
 
-  /// Whether some kernel takes the spec's head dims and keys from either source.
-  [[nodiscard]] bool serves_dims() const { return !ready_.empty(); }
+  /// Whether some kernel takes every batch with keys from this source, as they are stored.
   [[nodiscard]] bool serves(KvSource source) const;
+  /// Whether some batch may have a kernel, if only over keys that are copied first.
+  [[nodiscard]] bool serves_some() const { return !ready_.empty() || !over_rows_.empty(); }
 
   /// Listed of any batch within bounds, whatever kernel and packing it will take.
   [[nodiscard]] std::int64_t max_tiles(std::int64_t batch, std::int64_t tokens) const;
@@ -55,7 +60,8 @@ class Tiler {
   /// Those of one batch; pages count whole.
   [[nodiscard]] std::int64_t rows_of(const BatchView& batch) const;
 
-  /// The fastest for this batch. A source that is not served has none: the answer's kernel is null.
+  /// The fastest for this batch. Null kernel: none takes its keys as they are stored, nor are they
+  /// copied.
   [[nodiscard]] Choice choose(const BatchView& batch) const;
 
   /// Fills the schedule; the answer is what the device's list begins with.
@@ -97,6 +103,7 @@ class Tiler {
   KvLayout kv_layout_ = KvLayout::nhd;
   bool batch_invariant_ = false;
   bool decodes_too_ = true;
+  Keys keys_ = Keys::by_cost;
   std::vector<Ready> ready_;
   std::vector<Ready> over_rows_;  ///< for keys that were copied first
   kernels::tensor_map::Encoder encoder_ = nullptr;

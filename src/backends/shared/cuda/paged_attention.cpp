@@ -264,7 +264,7 @@ Status PagedBackend::run_levels(const PagedPlan& plan, const LayerCall& call, St
   p.list = plan.parts.level_work;
   p.items = plan.parts.level_items;
   p.kv_indices = plan.parts.kv_indices;
-  p.page_size = context_.page_size;
+  p.page = base::FastDivisor(static_cast<std::uint32_t>(context_.page_size));
   p.box_rows = levels::box_rows(*setup_.level, context_.page_size, false);
   p.k = kv.k;
   p.v = kv.v;

@@ -8,13 +8,15 @@
 #include <attune/backend.hpp>
 #include <attune/descriptor.hpp>
 
+#include "backends/shared/cuda/hopper_tiles.hpp"
 #include "plan/cascade.hpp"
 
 namespace attune::backends::shared {
 
 struct PagedOptions {
   plan::CascadeMode cascade = plan::CascadeMode::off;  ///< how levels of shared prefixes are chosen
-  bool hopper = false;  ///< requests of several query tokens may take Hopper's tiles
+  bool hopper = false;  ///< requests of several query tokens may take Hopper's tiles …
+  hopper::Keys keys = hopper::Keys::by_cost;  ///< … over these keys
 };
 
 /// Makes it on the context's device, or refuses with the reason; options that no row of

@@ -11,27 +11,30 @@ namespace {
 /// Of the plain kernel on an H200, a cycle and multiprocessor (docs/performance/cuda-prefill.md).
 constexpr std::int64_t kPlainFlop = 1400;
 constexpr std::int64_t kPlainFlopFp8 = 1050;  ///< its fragments are widened one by one
-constexpr std::int64_t kPlainBeginning = 6000;
+/// What a batch takes beyond Hopper's however small it is.
+constexpr std::int64_t kPlainBeginning = 30000;
 
 }  // namespace
 
 Result<PrefillKernels> PrefillKernels::make(const BackendContext& context,
                                             const kernels::ragged_prefill::sm80::Instance* plain,
-                                            bool hopper, int sm, int num_sms) {
+                                            const PagedOptions& options, int sm, int num_sms) {
   PrefillKernels made;
   made.spec_ = context.spec;
   made.plain_ = plain;
   made.num_sms_ = num_sms;
-  if (!hopper) {
+  made.by_cost_ = options.keys == hopper::Keys::by_cost;
+  if (!options.hopper) {
     made.reason_ = "this backend keeps to the plain kernel";
   } else if (sm != 90) {
     made.reason_ = "the card's compute capability is not 9.0";
   } else if (const std::string_view what = hopper::unserved(context.spec); !what.empty()) {
     made.reason_ = what;
   } else {
-    auto tiler = hopper::Tiler::make(context, kernels::ragged_prefill::sm90::Strategy::fa4, false);
+    auto tiler = hopper::Tiler::make(context, kernels::ragged_prefill::sm90::Strategy::fa4, false,
+                                     options.keys);
     if (!tiler.ok()) return tiler.status();
-    if (tiler->serves(KvSource::ragged) || tiler->serves(KvSource::paged))
+    if (tiler->serves_some())
       made.tiler_.emplace(std::move(*tiler));
     else
       made.reason_ = "head dims without a Hopper kernel";
@@ -64,9 +67,11 @@ std::int64_t PrefillKernels::plain_cycles(const BatchView& batch) const {
 PrefillChoice PrefillKernels::choose(const BatchView& batch, bool writes_states) const {
   if (!tiler_) return {.reason = reason_};
   if (writes_states) return {.reason = "beside levels of shared prefixes, rows leave as states"};
-  if (!tiler_->serves(batch.source)) return {.reason = "no Hopper kernel for these pages"};
   const hopper::Choice tiles = tiler_->choose(batch);
-  if (plain_cycles(batch) < tiles.cycles)
+  if (tiles.kernel.kernel == nullptr)
+    return {.reason =
+                "no Hopper kernel takes these keys as they are stored, nor may they be copied"};
+  if (by_cost_ && plain_cycles(batch) < tiles.cycles)
     return {.reason = "so few rows see so many keys that cutting the keys is faster"};
   return {.tiled = true,
           .tiles = tiles,

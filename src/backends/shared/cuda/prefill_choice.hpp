@@ -13,6 +13,7 @@
 #include <attune/backend.hpp>
 
 #include "backends/shared/cuda/hopper_tiles.hpp"
+#include "backends/shared/cuda/paged_attention.hpp"
 #include "kernels/ragged_prefill/sm80/launch.hpp"
 
 namespace attune::backends::shared::paged {
@@ -26,10 +27,10 @@ struct PrefillChoice {
 
 class PrefillKernels {
  public:
-  /// `hopper`: whether this backend may take Hopper kernels, `sm`: the card's capability.
+  /// `sm`: the card's capability.
   [[nodiscard]] static Result<PrefillKernels> make(
       const BackendContext& context, const kernels::ragged_prefill::sm80::Instance* plain,
-      bool hopper, int sm, int num_sms);
+      const PagedOptions& options, int sm, int num_sms);
 
   [[nodiscard]] PrefillChoice choose(const BatchView& batch, bool writes_states) const;
 
@@ -42,6 +43,7 @@ class PrefillKernels {
   AttentionSpec spec_;
   const kernels::ragged_prefill::sm80::Instance* plain_ = nullptr;
   int num_sms_ = 1;
+  bool by_cost_ = true;
   std::optional<hopper::Tiler> tiler_;
   std::string_view reason_;  ///< why there is no tiler
 };

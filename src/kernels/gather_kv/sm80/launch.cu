@@ -1,6 +1,7 @@
 #include "kernels/gather_kv/sm80/launch.hpp"
 
 #include <string>
+#include <type_traits>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -27,19 +28,14 @@ struct Divisors {
   base::FastDivisor page;
 };
 
+/// A chunk as it is stored.
 template <class In>
-struct Stored {
-  using Type = uint4;
-};
-template <>
-struct Stored<__nv_fp8_e4m3> {
-  using Type = uint2;
-};
+using Stored = std::conditional_t<sizeof(In) == 1, uint2, uint4>;
 
-/// Two e4m3 numbers as two of Out.
-template <class Out>
+/// Two fp8 numbers as two of Out.
+template <class In, class Out>
 __device__ __forceinline__ std::uint32_t widen_pair(std::uint32_t two) {
-  const std::uint32_t pair = ptx::widen_fp8<__nv_fp8_e4m3>(two);
+  const std::uint32_t pair = ptx::widen_fp8<In>(two);
   if constexpr (std::is_same_v<Out, __half>) {
     return pair;
   } else {
@@ -50,12 +46,12 @@ __device__ __forceinline__ std::uint32_t widen_pair(std::uint32_t two) {
   }
 }
 
-template <class Out>
+template <class In, class Out>
 __device__ __forceinline__ uint4 widen(uint2 x) {
-  return make_uint4(widen_pair<Out>(x.x & 0xffffu), widen_pair<Out>(x.x >> 16),
-                    widen_pair<Out>(x.y & 0xffffu), widen_pair<Out>(x.y >> 16));
+  return make_uint4(widen_pair<In, Out>(x.x & 0xffffu), widen_pair<In, Out>(x.x >> 16),
+                    widen_pair<In, Out>(x.y & 0xffffu), widen_pair<In, Out>(x.y >> 16));
 }
-template <class Out>
+template <class In, class Out>
 __device__ __forceinline__ uint4 widen(uint4 x) {
   return x;
 }
@@ -64,7 +60,7 @@ __device__ __forceinline__ uint4 widen(uint4 x) {
 template <class In, class Out>
 __global__ void __launch_bounds__(kThreads)
     gather_kv_kernel(const __grid_constant__ Params p, const __grid_constant__ Divisors by) {
-  using Word = typename Stored<In>::Type;
+  using Word = Stored<In>;
   const std::uint32_t of_k = static_cast<std::uint32_t>(p.num_heads) * by.k.divisor;
   const std::uint32_t of_v = static_cast<std::uint32_t>(p.num_heads) * by.v.divisor;
   const std::uint32_t end = *p.num_rows * by.row.divisor;
@@ -98,7 +94,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 #pragma unroll
     for (int i = 0; i < kTogether; ++i)
-      if (out[i] != nullptr) *out[i] = widen<Out>(word[i]);
+      if (out[i] != nullptr) *out[i] = widen<In, Out>(word[i]);
   }
 }
 
@@ -106,9 +102,14 @@ using Kernel = void (*)(Params, Divisors);
 
 Kernel kernel_of(DType in, DType out) {
   if (in == out && size_of(in) == 2) return gather_kv_kernel<__half, __half>;  // any 16 bits
-  if (in != DType::fp8_e4m3) return nullptr;
-  if (out == DType::bf16) return gather_kv_kernel<__nv_fp8_e4m3, __nv_bfloat16>;
-  if (out == DType::f16) return gather_kv_kernel<__nv_fp8_e4m3, __half>;
+  const auto widening = [&](auto kv) -> Kernel {
+    using Kv = decltype(kv);
+    if (out == DType::bf16) return gather_kv_kernel<Kv, __nv_bfloat16>;
+    if (out == DType::f16) return gather_kv_kernel<Kv, __half>;
+    return nullptr;
+  };
+  if (in == DType::fp8_e4m3) return widening(__nv_fp8_e4m3());
+  if (in == DType::fp8_e5m2) return widening(__nv_fp8_e5m2());
   return nullptr;
 }
 
@@ -130,7 +131,7 @@ int chunks_of_row(const Params& params) {
 Status launch(const Params& params, int num_sms, cudaStream_t stream) {
   const Kernel kernel = kernel_of(params.in_dtype, params.out_dtype);
   if (kernel == nullptr)
-    return unsupported("gather_kv copies bf16 and fp16 as they are and widens e4m3 to them, not " +
+    return unsupported("gather_kv copies bf16 and fp16 as they are and widens fp8 to them, not " +
                        std::string(name(params.in_dtype)) + " to " +
                        std::string(name(params.out_dtype)));
   if (!aligned(params, params.k) || !aligned(params, params.v))

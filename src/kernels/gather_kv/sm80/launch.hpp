@@ -29,7 +29,7 @@ struct Side {
 struct Params {
   Side k;
   Side v;
-  DType in_dtype = DType::bf16;              ///< that of the rows, or e4m3
+  DType in_dtype = DType::bf16;              ///< that of the rows, or fp8
   DType out_dtype = DType::bf16;             ///< bf16 or fp16
   const std::int32_t* kv_indices = nullptr;  ///< page ids; nullptr: row r is page r, of one token
   std::int32_t page_size = 1;

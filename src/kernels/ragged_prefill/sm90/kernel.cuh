@@ -12,9 +12,9 @@
 
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/tma.cuh"
-#include "kernels/ragged_prefill/sm90/collective.cuh"
 #include "kernels/ragged_prefill/sm90/hand_out.cuh"
 #include "kernels/ragged_prefill/sm90/loader.cuh"
+#include "kernels/ragged_prefill/sm90/output.cuh"
 #include "kernels/ragged_prefill/sm90/widening_loader.cuh"
 
 namespace attune::kernels::ragged_prefill::sm90 {
@@ -75,72 +75,6 @@ __device__ __forceinline__ void copy(float (&to)[N], const float (&from)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) to[i] = from[i];
 }
-
-/// Finished tiles on their way out, of one warpgroup. Its first thread asks the copy engine, and
-/// hands the query stage back once the engine has read what was staged in its place.
-template <class C>
-class Writer {
- public:
-  __device__ Writer(SharedOf<C>& shared, const Params& params, const CUtensorMap& map,
-                    int warpgroup)
-      : shared_(shared), params_(params), map_(map), warpgroup_(warpgroup) {}
-
-  __device__ __forceinline__ void write(Accumulators<C>& o, int first_row, const WorkItem& item,
-                                        int stage) {
-    if constexpr (C::kOutput == Output::registers) {
-      write_rows<C>(o, params_, first_row, item);
-    } else if constexpr (C::kOutput == Output::states) {
-      write_states<C>(o, params_, first_row, item);
-    } else {
-      constexpr int kPanel = C::kQueryTile * 64;
-      typename C::Outer* rows;
-      if constexpr (C::kOutput == Output::in_queries) {
-        rows = reinterpret_cast<typename C::Outer*>(shared_.q[stage]) + warpgroup_ * 64 * 64;
-      } else {
-        rows = shared_.o + warpgroup_ * 64 * 64;
-        if (threadIdx.x % 128 == 0) ptx::bulk_wait_read();
-        barrier();
-      }
-      const int tokens = 64 >> params_.pack_shift;
-      const int token = warpgroup_ * tokens;
-      const bool full = token + tokens <= item.q_tokens;
-      if (full)
-        stage_rows<C>(o, rows, kPanel);
-      else
-        write_rows<C>(o, params_, first_row, item);
-      barrier();
-      if (full && threadIdx.x % 128 == 0) {
-        for (int panel = 0; panel < C::kHeadDimVo / 64; ++panel)
-          ptx::tma_store(map_, rows + panel * kPanel, panel * 64, item.head, item.q_token + token);
-        ptx::bulk_commit();
-      }
-      unreleased_ = stage;
-    }
-  }
-
-  /// Before the stage written from is needed again, and before the kernel ends.
-  __device__ __forceinline__ void settle() {
-    if constexpr (C::kStaged) {
-      if (unreleased_ >= 0 && threadIdx.x % 128 == 0) {
-        ptx::bulk_wait_read();
-        if constexpr (C::kOutput == Output::in_queries)
-          ptx::mbarrier_arrive(shared_.q_empty[unreleased_]);
-      }
-      unreleased_ = -1;
-    }
-  }
-
- private:
-  __device__ __forceinline__ void barrier() {
-    ptx::named_barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
-  }
-
-  SharedOf<C>& shared_;
-  const Params& params_;
-  const CUtensorMap& map_;
-  int warpgroup_;
-  int unreleased_ = -1;
-};
 
 template <class C>
 __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtensorMap& o_map,

@@ -15,6 +15,17 @@ struct Cache {
   std::int64_t head_stride;
 };
 
+/// Where a request's key lies: which of its pages, and where there.
+struct PagePlace {
+  int entry;
+  int slot;
+};
+/// By a product: a quotient's reciprocal and conversions would take the exponentials' pipe.
+__device__ __forceinline__ PagePlace page_place(const Params& params, int key) {
+  const auto entry = static_cast<int>(base::divide(static_cast<std::uint32_t>(key), params.page));
+  return {entry, key - entry * static_cast<int>(params.page.divisor)};
+}
+
 /// The tile of an item with which the next item is asked for.
 __device__ __forceinline__ int tile_to_want_at(const WorkItem& item) {
   return min(item.tile_end - 1, item.tile_begin + kTilesLeft);
@@ -61,7 +72,7 @@ class TileLoader {
         } else if (params_.kv_indices == nullptr) {
           load_rows(item.kv_start + key, head, valid > 0);
         } else {
-          load_pages(item.kv_start, key, head, valid);
+          load_pages(item.kv_start, key, head, item.kv_len);
         }
         __syncwarp();
         ring_.advance();
@@ -90,19 +101,23 @@ class TileLoader {
   }
 
   /// A lane a box; page ids are on their way while the ring is full.
-  __device__ void load_pages(int first_entry, int first_key, int head, int valid) {
+  __device__ void load_pages(int first_entry, int first_key, int head, int kv_len) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int row = lane * params_.box_rows;
-    const bool mine = row < valid;
-    const int entry = (first_key + row) / params_.page_size;
-    const int page = mine ? params_.kv_indices[first_entry + entry] : 0;
-    const int boxes = __popc(__ballot_sync(0xffffffffu, mine));
+    const bool mine = row < C::kKeyTile && first_key + row < kv_len;
+    const PagePlace at = page_place(params_, first_key + row);
+    const int page = mine ? params_.kv_indices[first_entry + at.entry] : 0;
+    const std::uint32_t boxes = __ballot_sync(0xffffffffu, mine);
     wait();
-    if (lane == 0)
+    ptx::Mbarrier& full = full_[ring_.stage];
+    if (first_key + C::kKeyTile <= kv_len) {
+      if (lane == 0) ptx::mbarrier_arrive_expect(full, sizeof(Tile));
+    } else if (lane == 0) {  // a population count waits in line with the exponentials, too
       ptx::mbarrier_arrive_expect(
-          full_[ring_.stage], static_cast<std::uint32_t>(boxes * params_.box_rows * HeadDim * 2));
+          full, static_cast<std::uint32_t>(__popc(boxes) * params_.box_rows * HeadDim * 2));
+    }
     __syncwarp();
-    if (mine) load_panels(row, first_key + row - entry * params_.page_size, head, page);
+    if (mine) load_panels(row, at.slot, head, page);
   }
 
   /// Where this lane's rows of a tile lie, one of each 32: page, and token within it.
@@ -116,9 +131,9 @@ class TileLoader {
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice) {
       const int key = tile * C::kKeyTile + 32 * slice + static_cast<int>(threadIdx.x % 32);
-      const int entry = params_.page_size == 1 ? key : key / params_.page_size;
-      slots.token[slice] = key - entry * params_.page_size;
-      slots.page[slice] = key < item.kv_len ? params_.kv_indices[item.kv_start + entry] : 0;
+      const PagePlace at = page_place(params_, key);
+      slots.token[slice] = at.slot;
+      slots.page[slice] = key < item.kv_len ? params_.kv_indices[item.kv_start + at.entry] : 0;
     }
     return slots;
   }

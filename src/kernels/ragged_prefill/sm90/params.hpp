@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "base/fast_divisor.hpp"
+
 namespace attune::kernels::ragged_prefill::sm90 {
 
 /// One tile of query rows of one head against one request's keys. A tile is `rows >> pack_shift`
@@ -47,9 +49,9 @@ struct Params {
   const WorkItem* items = nullptr;  ///< [list->num_listed], longest first
 
   const std::int32_t* kv_indices = nullptr;  ///< page ids; nullptr = ragged
-  std::int32_t page_size = 1;
-  std::int32_t box_rows = 0;  ///< keys one TMA box brings; divides the page size
-  const void* k = nullptr;    ///< for the gather
+  base::FastDivisor page;                    ///< tokens of a page
+  std::int32_t box_rows = 0;                 ///< keys one TMA box brings; divides the page size
+  const void* k = nullptr;                   ///< for the gather
   const void* v = nullptr;
   std::int64_t k_page_stride = 0;
   std::int64_t k_token_stride = 0;

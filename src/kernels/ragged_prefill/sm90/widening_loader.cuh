@@ -146,8 +146,8 @@ class WideningLoader {
   __device__ void ask_boxes(int first_entry, int first_key, int head, int valid) {
     const int row = lane() * params_.box_rows;
     const bool mine = row < valid;
-    const int entry = (first_key + row) / params_.page_size;
-    const int page = mine ? params_.kv_indices[first_entry + entry] : 0;
+    const PagePlace at = page_place(params_, first_key + row);
+    const int page = mine ? params_.kv_indices[first_entry + at.entry] : 0;
     const int boxes = __popc(__ballot_sync(0xffffffffu, mine));
     ptx::Mbarrier& full = stored_.full[asking_.stage];
     if (lane() == 0)
@@ -156,8 +156,7 @@ class WideningLoader {
     __syncwarp();
     if (mine)
       ptx::tma_load(stored_.rows[asking_.stage] + row * HeadDim, map_, full,
-                    ptx::CacheHint::evict_normal, 0, first_key + row - entry * params_.page_size,
-                    head, page);
+                    ptx::CacheHint::evict_normal, 0, at.slot, head, page);
   }
 
   /// A lane knows where one row of 32 lies and tells those that copy it.
@@ -167,9 +166,9 @@ class WideningLoader {
 #pragma unroll 1
     for (int first = 0; first < valid; first += 32) {
       const int key = min(first_key + first + lane(), first_key + valid - 1);
-      const int entry = params_.page_size == 1 ? key : key / params_.page_size;
-      const std::int64_t offset = params_.kv_indices[first_entry + entry] * cache_.page_stride +
-                                  (key - entry * params_.page_size) * cache_.token_stride;
+      const PagePlace at = page_place(params_, key);
+      const std::int64_t offset = params_.kv_indices[first_entry + at.entry] * cache_.page_stride +
+                                  at.slot * cache_.token_stride;
 #pragma unroll 4
       for (int i = 0; i < 32; i += kRowsALoad) {
         const std::uint8_t* from = base + __shfl_sync(0xffffffffu, offset, i + lane() / kRowChunks);
