@@ -52,7 +52,9 @@ struct WorkspaceSize {
 /// Memory for plans: the caller's, aligned to 256 bytes, alive as long as a plan that was made in it.
 /// Its contents need not be set. A workspace one byte short is refused, never overrun. Decode plans
 /// of one backend may take turns in one workspace (an engine keeps one plan a batch size): refresh()
-/// makes a plan whole again, whatever the others left there.
+/// makes a plan whole again, whatever the others left there. Runs leave things there for the next:
+/// until the last of its plans is gone nothing but this backend may write to it, and after a run that
+/// failed or was cut off a new plan is wanted, not a refresh.
 struct Workspace {
   void* device = nullptr;
   std::size_t device_bytes = 0;
