@@ -42,7 +42,8 @@ template <class Element>
 struct Shared {
   alignas(1024) Element q[kLatentPanels][kPanel];
   /// Probabilities of the tile in each stage, from the warpgroup that made them to the other. In
-  /// p[0] a new item's ninth query panel arrives, and stays until both have it in registers.
+  /// p[0] a new item's ninth query panel arrives, and stays until both have it in registers; a part
+  /// of a cut strip goes through both on its way out.
   alignas(1024) Element p[kStages][kPanel];
   alignas(1024) Element k[kStages][kPanels][kPanel];
 
