@@ -150,7 +150,7 @@ struct Data {
 };
 
 struct Cut {
-  int item_tiles = plan::LatentRules{}.item_tiles;
+  int item_tiles = 0;  ///< 0 = what the backend takes
   int least_tiles = 1;
   int workers = 0;  ///< 0 = as many as run at once
   bool older = false;
@@ -192,7 +192,9 @@ Launchable prepare(const Data& d, const Cut& cut) {
                                                                : sm90::least_rows(dtype),
                                 .tile = cut.older ? sm80::kKeys : kKeys,
                                 .workers = cut.workers > 0 ? cut.workers : most,
-                                .item_tiles = cut.item_tiles,
+                                .item_tiles = cut.item_tiles > 0 ? cut.item_tiles
+                                              : cut.older        ? plan::LatentRules{}.item_tiles
+                                                                 : sm90::item_tiles(d.p.packed),
                                 .least_tiles = cut.least_tiles};
   const plan::LatentShape shape = plan::latent_shape(rules, d.view);
   if (!cut.older) {

@@ -29,7 +29,7 @@ struct LatentRules {
   std::int32_t least_rows = 64;  ///< of the smallest kernel; the next has twice as many …
   std::int32_t tile = 64;        ///< keys
   std::int32_t workers = 1;      ///< thread blocks that run at once
-  std::int32_t item_tiles = 4;   ///< what an item costs beside its tiles, in tiles
+  std::int32_t item_tiles = 3;   ///< what an item costs beside its tiles, in tiles
   std::int32_t least_tiles = 1;  ///< of a part
 };
 

@@ -152,34 +152,31 @@ class Errands {
         bytes_(static_cast<std::uint32_t>(params.heads_per_block * params.tokens_per_block * 64 *
                                           sizeof(Element))) {}
 
-  /// Before an item's first tile. The block's first rope panel comes before anything else: products
-  /// start with it.
+  /// Before an item's first tile.
   __device__ __forceinline__ void ask_queries(const attention::LatentItem& item, int block) {
-    if (items_ == 0) load_rope(item, block);
-    ptx::mbarrier_wait(shared_.q_empty, items_ % 2 ^ 1);
+    ptx::mbarrier_wait(shared_.q_empty, queries_++ % 2 ^ 1);
     ptx::mbarrier_arrive_expect(shared_.q_full, kLatentPanels * bytes_);
     for (int panel = 0; panel < kLatentPanels; ++panel)
       load(shared_.q[panel], panel, shared_.q_full, item, block);
   }
-  /// Behind it: others' lie in room that the item before still uses.
+  /// Behind it: its panel lies in room that the item before still uses.
   __device__ __forceinline__ void ask_rope(const attention::LatentItem& item, int block) {
-    if (items_ == 0) return;
-    ptx::mbarrier_wait(shared_.rope_empty, items_ % 2 ^ 1);
-    load_rope(item, block);
+    ptx::mbarrier_wait(shared_.rope_empty, queries_ % 2);
+    ask_first_rope(item, block);
+  }
+  /// Where there is no item before: products start with it.
+  __device__ __forceinline__ void ask_first_rope(const attention::LatentItem& item, int block) {
+    ptx::mbarrier_arrive_expect(shared_.rope_full, bytes_);
+    load(shared_.p[0], kRopePanel, shared_.rope_full, item, block);
   }
   /// Behind its last: the second at a meeting waits for the first.
   __device__ __forceinline__ void draw(const attention::LatentItem& item, int lane_of_group) {
     if (item.meeting >= 0)
       shared_.arrival = ptx::arrive_at(counter_of(params_, item, lane_of_group));
     ptx::mbarrier_arrive(shared_.drawn);
-    ++items_;
   }
 
  private:
-  __device__ __forceinline__ void load_rope(const attention::LatentItem& item, int block) {
-    ptx::mbarrier_arrive_expect(shared_.rope_full, bytes_);
-    load(shared_.p[0], kRopePanel, shared_.rope_full, item, block);
-  }
   __device__ __forceinline__ void load(void* to, int panel, ptx::Mbarrier& full,
                                        const attention::LatentItem& item, int block) {
     ptx::tma_load(to, q_map_, full, ptx::CacheHint::evict_normal, panel * 64,
@@ -190,8 +187,8 @@ class Errands {
   Shared<Element>& shared_;
   const Params& params_;
   const CUtensorMap& q_map_;
-  std::uint32_t bytes_;      ///< of a panel
-  std::uint32_t items_ = 0;  ///< begun and drawn
+  std::uint32_t bytes_;  ///< of a panel
+  std::uint32_t queries_ = 0;
 };
 
 /// Feeds both rings. Pieces are asked for in the order in which their room is returned.
@@ -215,6 +212,7 @@ __device__ void produce(Shared<Element>& shared, const Params& params, const CUt
       const int stage = static_cast<int>(tiles % kStages);
       const std::uint32_t parity = tiles / kStages % 2 ^ 1;
       keys.look_ahead(item, tile);
+      if (asks && tiles == 0) errands.ask_first_rope(item, block);
       if (asks && tile == item.tile_begin) errands.ask_queries(item, block);
       ptx::mbarrier_wait(shared.k_empty[stage][kRopePiece], parity);
       keys.template load<1>(shared.k[stage] + kRopePanel, kRopePanel,
@@ -231,7 +229,7 @@ __device__ void produce(Shared<Element>& shared, const Params& params, const CUt
         }
       }
       keys.advance();
-      if (asks && tile == item.tile_begin) errands.ask_rope(item, block);
+      if (asks && tile == item.tile_begin && tiles > 0) errands.ask_rope(item, block);
       if (asks && tile + 1 == item.tile_end) errands.draw(item, share.lane);
     }
   }
