@@ -6,6 +6,7 @@
 
 #include <attune/validate.hpp>
 
+#include "backends/shared/cpu_planned.hpp"
 #include "backends/shared/cpu_planner.hpp"
 #include "backends/shared/cpu_sparse.hpp"
 #include "backends/shared/dense_glue.hpp"
@@ -26,64 +27,21 @@ dense::Rows rows_of(const TensorView& view) {
           .head_stride = view.stride[1]};
 }
 
-class CpuBackend final : public Backend {
+class CpuBackend final : public CpuPlanned<Setup, CpuPlan> {
  public:
-  CpuBackend(const BackendContext& context, const BackendDescriptor& descriptor, const Setup& setup)
-      : context_(context),
-        descriptor_(descriptor),
-        setup_(setup),
-        executor_(context.executor != nullptr ? context.executor : &caller_) {}
+  using CpuPlanned::CpuPlanned;
 
-  [[nodiscard]] const BackendDescriptor& descriptor() const override { return descriptor_; }
-
-  [[nodiscard]] WorkspaceSize workspace_size(const BatchBounds& bounds) const override {
-    return {.device_bytes = workspace_bytes(setup_, bounds)};
-  }
-
-  Result<PlanHandle> plan(const BatchView& batch, const Workspace& workspace, Stream) override {
-    const auto facts = check(batch, workspace);
-    if (!facts.ok()) return facts.status();
-    auto made = std::make_unique<CpuPlan>();
-    make_plan(setup_, batch, *facts, workspace, *made);
-    return PlanHandle(std::move(made));
-  }
-
-  Status refresh(Plan& plan, const BatchView& batch, Stream) override {
-    auto& mine = static_cast<CpuPlan&>(plan);
-    const auto facts = check(batch, mine.workspace);
-    if (!facts.ok()) return facts.status();
-    make_plan(setup_, batch, *facts, Workspace(mine.workspace), mine);
-    return {};
-  }
-
-  Status append_kv(const LayerCall& call, Stream) override;
   Status run(const Plan& plan, const LayerCall& call, Stream) override;
 
  private:
-  [[nodiscard]] Result<BatchFacts> check(const BatchView& batch, const Workspace& workspace) const;
+  [[nodiscard]] Status check(const BatchView& batch, const BatchFacts&) const override {
+    if (!setup_.packed_latents || batch.source == KvSource::paged || batch.batch_size() == 0)
+      return {};
+    return unsupported(base::join(descriptor_.name, " reads mla_latent_fp8 from pages only"));
+  }
   [[nodiscard]] attention::PagedKv keys_of(const CpuPlan& plan, const LayerCall& call) const;
   [[nodiscard]] dense::Params params_of(const CpuPlan& plan, const LayerCall& call) const;
-
-  BackendContext context_;
-  const BackendDescriptor& descriptor_;
-  Setup setup_;
-  CallerThread caller_;
-  Executor* executor_;
 };
-
-Result<BatchFacts> CpuBackend::check(const BatchView& batch, const Workspace& workspace) const {
-  if (setup_.packed_latents && batch.source != KvSource::paged && batch.batch_size() > 0)
-    return unsupported(base::join(descriptor_.name, " reads mla_latent_fp8 from pages only"));
-  auto facts = attention::validate_batch(batch, context_.spec, context_.page_size);
-  if (!facts.ok()) return facts;
-  const std::size_t wanted = workspace_bytes(setup_, attention::bounds_of(batch));
-  if (Status s = check_workspace(workspace, wanted); !s.ok()) return s;
-  return facts;
-}
-
-Status CpuBackend::append_kv(const LayerCall& call, Stream) {
-  return shared::append_kv(call, context_.spec, context_.page_size, context_.kv_layout, *executor_);
-}
 
 attention::PagedKv CpuBackend::keys_of(const CpuPlan& plan, const LayerCall& call) const {
   const bool ragged = plan.facts.source == KvSource::ragged;

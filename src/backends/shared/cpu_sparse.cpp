@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 
 #include <attune/sparse_call.hpp>
 #include <attune/validate.hpp>
 
 #include "backends/shared/cpu_blocks.hpp"
+#include "backends/shared/cpu_planned.hpp"
 #include "backends/shared/dense_glue.hpp"
+#include "backends/shared/sparse_checks.hpp"
 #include "base/join.hpp"
 #include "base/math.hpp"
 #include "kernels/top_k/top_k.hpp"
@@ -139,73 +140,22 @@ struct SparseRun {
   }
 };
 
-class CpuSparseBackend final : public Backend {
+class CpuSparseBackend final : public CpuPlanned<SparseSetup, CpuSparsePlan> {
  public:
-  CpuSparseBackend(const BackendContext& context, const BackendDescriptor& descriptor,
-                   const SparseSetup& setup)
-      : context_(context),
-        descriptor_(descriptor),
-        setup_(setup),
-        executor_(context.executor != nullptr ? context.executor : &caller_) {}
-
-  [[nodiscard]] const BackendDescriptor& descriptor() const override { return descriptor_; }
-
-  [[nodiscard]] WorkspaceSize workspace_size(const BatchBounds& bounds) const override {
-    return {.device_bytes = workspace_bytes(setup_, bounds)};
-  }
-
-  Result<PlanHandle> plan(const BatchView& batch, const Workspace& workspace, Stream) override {
-    const auto facts = check(batch, workspace);
-    if (!facts.ok()) return facts.status();
-    auto made = std::make_unique<CpuSparsePlan>();
-    make_plan(setup_, batch, *facts, workspace, *made);
-    return PlanHandle(std::move(made));
-  }
-
-  Status refresh(Plan& plan, const BatchView& batch, Stream) override {
-    auto& mine = static_cast<CpuSparsePlan&>(plan);
-    const auto facts = check(batch, mine.workspace);
-    if (!facts.ok()) return facts.status();
-    make_plan(setup_, batch, *facts, Workspace(mine.workspace), mine);
-    return {};
-  }
-
-  Status append_kv(const LayerCall& call, Stream) override {
-    return shared::append_kv(call, context_.spec, context_.page_size, context_.kv_layout,
-                             *executor_);
-  }
+  using CpuPlanned::CpuPlanned;
 
   Status run(const Plan& plan, const LayerCall& call, Stream) override;
 
  private:
-  [[nodiscard]] Result<BatchFacts> check(const BatchView& batch, const Workspace& workspace) const;
+  [[nodiscard]] Status check(const BatchView& batch, const BatchFacts& facts) const override {
+    if (setup_.dense.packed_latents && batch.source != KvSource::paged && batch.batch_size() > 0)
+      return unsupported(base::join(descriptor_.name, " reads mla_latent_fp8 from pages only"));
+    return check_kept_counts(descriptor_.name, facts, context_.spec, context_.page_size);
+  }
   [[nodiscard]] dense::Params params_of(const CpuSparsePlan& plan, const LayerCall& call) const;
   template <auto kAct>
   void for_each(std::int64_t items, const SparseRun& run) const;
-
-  BackendContext context_;
-  const BackendDescriptor& descriptor_;
-  SparseSetup setup_;
-  CallerThread caller_;
-  Executor* executor_;
 };
-
-Result<BatchFacts> CpuSparseBackend::check(const BatchView& batch,
-                                           const Workspace& workspace) const {
-  if (setup_.dense.packed_latents && batch.source != KvSource::paged && batch.batch_size() > 0)
-    return unsupported(base::join(descriptor_.name, " reads mla_latent_fp8 from pages only"));
-  auto facts = attention::validate_batch(batch, context_.spec, context_.page_size);
-  if (!facts.ok()) return facts;
-  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  if (facts->num_qo_tokens > kMost / context_.spec.index_topk ||
-      facts->max_page_id >= kMost / context_.page_size)
-    return unsupported(base::join(
-        descriptor_.name, " counts kept keys and their slots in 31 bits: ", facts->num_qo_tokens,
-        " tokens of ", context_.spec.index_topk, " keys over ", facts->max_page_id + 1, " pages"));
-  const std::size_t wanted = workspace_bytes(setup_, attention::bounds_of(batch));
-  if (Status s = check_workspace(workspace, wanted); !s.ok()) return s;
-  return facts;
-}
 
 dense::Params CpuSparseBackend::params_of(const CpuSparsePlan& plan, const LayerCall& call) const {
   const AttentionSpec& spec = context_.spec;
@@ -266,11 +216,9 @@ Status CpuSparseBackend::run(const Plan& plan, const LayerCall& call, Stream) {
   const std::int64_t tokens = mine.facts.num_qo_tokens;
   if (tokens == 0) return {};
   const bool paged = mine.facts.source == KvSource::paged && mine.facts.max_page_id >= 0;
-  if (paged && call.k_cache.stride[0] != context_.page_size * call.k_cache.stride[1])
-    return unsupported(base::join(descriptor_.name,
-                                  " gathers kept latents by slot: pages of k_cache lie together, ",
-                                  context_.page_size * call.k_cache.stride[1],
-                                  " elements from one to the next, have ", call.k_cache.stride[0]));
+  if (paged)
+    if (Status s = check_pages_adjoin(descriptor_.name, call.k_cache, context_.page_size); !s.ok())
+      return s;
   const SparseRun run{
       .setup = setup_,
       .plan = mine,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <utility>
 
 #include <cuda_runtime_api.h>
@@ -10,11 +9,12 @@
 #include <attune/sparse_call.hpp>
 #include <attune/validate.hpp>
 
-#include "attention/lse.hpp"
 #include "backends/dsa/cuda/plan.hpp"
 #include "backends/dsa/descriptor.hpp"
 #include "backends/shared/alignment.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
+#include "backends/shared/cuda/latent_params.hpp"
+#include "backends/shared/sparse_checks.hpp"
 #include "base/cuda/status.hpp"
 #include "base/join.hpp"
 #include "base/math.hpp"
@@ -85,12 +85,10 @@ Result<attention::BatchFacts> DsaBackend::facts_of(const BatchView& batch) const
     return unsupported("dsa reads latents from pages only");
   auto facts = attention::validate_batch(batch, context_.spec, context_.page_size);
   if (!facts.ok()) return facts;
-  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  if (facts->num_qo_tokens > kMost / context_.spec.index_topk ||
-      facts->max_page_id >= kMost / context_.page_size)
-    return unsupported(base::join(
-        "dsa counts kept keys and their slots in 31 bits: ", facts->num_qo_tokens, " tokens of ",
-        context_.spec.index_topk, " keys over ", facts->max_page_id + 1, " pages"));
+  if (Status s =
+          shared::check_kept_counts(kDescriptor.name, *facts, context_.spec, context_.page_size);
+      !s.ok())
+    return s;
   return facts;
 }
 
@@ -220,23 +218,14 @@ Status DsaBackend::choose(const DsaPlan& plan, const LayerCall& call, Stream str
 mla::Params DsaBackend::params_of(const DsaPlan& plan, const LayerCall& call) const {
   const AttentionSpec& spec = context_.spec;
   const bool keyless = !call.k_cache.defined();
-  mla::Params p;
-  p.q = call.q.data;
-  p.q_tokens = plan.facts.num_qo_tokens;
-  p.q_token_stride = call.q.stride[0];
-  p.q_head_stride = call.q.stride[1];
+  mla::Params p = shared::cuda::latent_params(spec, plan.facts, plan.shape, call);
   p.k = keyless ? call.q.data : call.k_cache.data;
+  // Kept keys are read by slot, as pages of one token.
   p.num_pages = keyless ? 1 : call.k_cache.shape[0] * context_.page_size;
   p.k_token_stride = keyless ? spec.head_dim_qk : call.k_cache.stride[1];
   p.k_page_stride = p.k_token_stride;
-  p.o = call.o.data;
-  p.o_token_stride = call.o.stride[0];
-  p.o_head_stride = call.o.stride[1];
-  if (call.lse.defined()) {
-    p.lse = call.lse.as<float>();
-    p.lse_token_stride = call.lse.stride[0];
-    p.lse_head_stride = call.lse.stride[1];
-  }
+  p.page_size = 1;
+  p.causal = 0;  // lists hold visible keys alone
   p.work = plan.parts.work;
   p.groups = plan.parts.groups;
   p.items = plan.parts.items;
@@ -245,19 +234,6 @@ mla::Params DsaBackend::params_of(const DsaPlan& plan, const LayerCall& call) co
   p.partial_o = plan.parts.partial_o;
   p.partial_maximum = plan.parts.partial_maximum;
   p.partial_sum = plan.parts.partial_sum;
-  p.lanes = plan.shape.lanes;
-  p.num_heads = spec.num_qo_heads;
-  p.block_rows = plan.shape.rows;
-  p.page_size = 1;
-  p.heads_per_block = plan.shape.heads_per_block;
-  p.tokens_per_block = plan.shape.tokens_per_block;
-  p.head_blocks = plan.shape.head_blocks;
-  p.causal = 0;
-  p.dim_qk = spec.head_dim_qk;
-  p.dim_vo = spec.head_dim_vo;
-  p.scale_log2 =
-      spec.sm_scale * call.q_scale * call.k_scale * static_cast<float>(attention::kLog2E);
-  p.v_scale = call.v_scale;
   return p;
 }
 
@@ -273,12 +249,9 @@ Status DsaBackend::run(const Plan& plan, const LayerCall& call, Stream stream) {
   if (Status s = shared::check_alignment("q", call.q); !s.ok()) return s;
   if (Status s = shared::check_alignment("o", call.o); !s.ok()) return s;
   if (Status s = shared::check_alignment("the latent cache", call.k_cache); !s.ok()) return s;
-  if (call.k_cache.defined() &&
-      call.k_cache.stride[0] != context_.page_size * call.k_cache.stride[1])
-    return unsupported(
-        base::join("dsa gathers kept latents by slot: pages of k_cache lie together, ",
-                   context_.page_size * call.k_cache.stride[1],
-                   " elements from one to the next, have ", call.k_cache.stride[0]));
+  if (Status s = shared::check_pages_adjoin(kDescriptor.name, call.k_cache, context_.page_size);
+      !s.ok())
+    return s;
   if (Status s = choose(mine, call, stream); !s.ok()) return s;
   const std::int32_t groups = plan::latent_groups(card_.rules, mine.shape);
   if (Status s =

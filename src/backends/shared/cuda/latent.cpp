@@ -13,10 +13,10 @@
 
 #include <attune/validate.hpp>
 
-#include "attention/lse.hpp"
 #include "attention/packed_latent.hpp"
 #include "backends/shared/alignment.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
+#include "backends/shared/cuda/latent_params.hpp"
 #include "backends/shared/latent_checks.hpp"
 #include "base/cuda/status.hpp"
 #include "base/join.hpp"
@@ -234,25 +234,15 @@ Status LatentBackend::run(const Plan& plan, const LayerCall& call, Stream stream
   if (Status s = check_alignment("the latent cache", call.k_cache); !s.ok()) return s;
   // Without any page none is fetched, but the copy engine needs an address.
   const bool keyless = !call.k_cache.defined();
-  mla::Params p;
-  p.q = call.q.data;
-  p.q_tokens = mine.facts.num_qo_tokens;
-  p.q_token_stride = call.q.stride[0];
-  p.q_head_stride = call.q.stride[1];
+  mla::Params p = cuda::latent_params(spec, mine.facts, mine.shape, call);
   p.k = keyless ? call.q.data : call.k_cache.data;
   p.num_pages = keyless ? 1 : call.k_cache.shape[0];
   const std::int64_t token =
       packed(context_) ? attention::packed_latent::kTokenBytes : spec.head_dim_qk;
   p.k_page_stride = keyless ? context_.page_size * token : call.k_cache.stride[0];
   p.k_token_stride = keyless ? token : call.k_cache.stride[1];
-  p.o = call.o.data;
-  p.o_token_stride = call.o.stride[0];
-  p.o_head_stride = call.o.stride[1];
-  if (call.lse.defined()) {
-    p.lse = call.lse.as<float>();
-    p.lse_token_stride = call.lse.stride[0];
-    p.lse_head_stride = call.lse.stride[1];
-  }
+  p.page_size = context_.page_size;
+  p.causal = spec.causal ? 1 : 0;
   p.work = mine.parts.work;
   p.groups = mine.parts.groups;
   p.items = mine.parts.items;
@@ -262,19 +252,6 @@ Status LatentBackend::run(const Plan& plan, const LayerCall& call, Stream stream
   p.partial_o = mine.parts.partial_o;
   p.partial_maximum = mine.parts.partial_maximum;
   p.partial_sum = mine.parts.partial_sum;
-  p.lanes = mine.shape.lanes;
-  p.num_heads = spec.num_qo_heads;
-  p.block_rows = mine.shape.rows;
-  p.page_size = context_.page_size;
-  p.heads_per_block = mine.shape.heads_per_block;
-  p.tokens_per_block = mine.shape.tokens_per_block;
-  p.head_blocks = mine.shape.head_blocks;
-  p.causal = spec.causal ? 1 : 0;
-  p.dim_qk = spec.head_dim_qk;
-  p.dim_vo = spec.head_dim_vo;
-  p.scale_log2 =
-      spec.sm_scale * call.q_scale * call.k_scale * static_cast<float>(attention::kLog2E);
-  p.v_scale = call.v_scale;
   // No more than there can be to join, whatever a refresh brings.
   const std::int64_t most_joined =
       mine.limits.merges * p.lanes * p.heads_per_block * p.tokens_per_block * mla::kMergeSlices;
