@@ -11,36 +11,30 @@ inline constexpr FeatureSet kBuilt =
     Feature::lse | Feature::kv_scales | Feature::mixed_batch | Feature::target_verify |
     Feature::draft_extend | Feature::cuda_graph | Feature::deterministic | Feature::chunked_prefix;
 
+/// Queries and latents of one 16-bit type.
+[[nodiscard]] constexpr Capability built_row(DType type) {
+  return {.device = DeviceKind::cuda,
+          .status = BackendStatus::experimental,
+          .sm = {{90, 90}},
+          .variants = {Variant::sparse_mla},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {type},
+          .kv_dtypes = {type},
+          .max_head_dim = 576,
+          .head_dim_multiple = 8,
+          .preferred_page_size = 64,
+          .kv_layouts = {KvLayout::mla_latent},
+          .features = kBuilt};
+}
+
 inline constexpr BackendDescriptor kDescriptor{
     .name = "dsa",
     .summary =
         "DeepSeek sparse attention: lightning indexer, top-k, latent attention on the kept keys",
     .deprecated_aliases = {"nsa"},
     .needs = "libattune_cuda.so and a Hopper GPU (compute capability 9.0); a library for HIP",
-    .capabilities = {{.device = DeviceKind::cuda,
-                      .status = BackendStatus::experimental,
-                      .sm = {{90, 90}},
-                      .variants = {Variant::sparse_mla},
-                      .phases = {Phase::prefill, Phase::decode},
-                      .q_dtypes = {DType::bf16},
-                      .kv_dtypes = {DType::bf16},
-                      .max_head_dim = 576,
-                      .head_dim_multiple = 8,
-                      .preferred_page_size = 64,
-                      .kv_layouts = {KvLayout::mla_latent},
-                      .features = kBuilt},
-                     {.device = DeviceKind::cuda,
-                      .status = BackendStatus::experimental,
-                      .sm = {{90, 90}},
-                      .variants = {Variant::sparse_mla},
-                      .phases = {Phase::prefill, Phase::decode},
-                      .q_dtypes = {DType::f16},
-                      .kv_dtypes = {DType::f16},
-                      .max_head_dim = 576,
-                      .head_dim_multiple = 8,
-                      .preferred_page_size = 64,
-                      .kv_layouts = {KvLayout::mla_latent},
-                      .features = kBuilt},
+    .capabilities = {built_row(DType::bf16),
+                     built_row(DType::f16),
                      {.device = DeviceKind::cuda,
                       .sm = {{90, 90}, {100, 103}, {120, 121}},
                       .variants = {Variant::sparse_mla},

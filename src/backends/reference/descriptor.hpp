@@ -7,11 +7,9 @@
 #include <attune/descriptor.hpp>
 #include <attune/status.hpp>
 
-namespace attune::backends::reference {
+#include "backends/shared/sparse_rows.hpp"
 
-inline constexpr FeatureSet kSparseFeatures =
-    Feature::lse | Feature::kv_scales | Feature::mixed_batch | Feature::target_verify |
-    Feature::draft_extend | Feature::batch_invariant | Feature::deterministic;
+namespace attune::backends::reference {
 
 inline constexpr BackendDescriptor kDescriptor{
     .name = "reference",
@@ -63,26 +61,8 @@ inline constexpr BackendDescriptor kDescriptor{
                       Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
                       Feature::tree_verify | Feature::batch_invariant | Feature::deterministic |
                       Feature::chunked_prefix},
-         {.device = DeviceKind::cpu,
-          .status = BackendStatus::stable,
-          .variants = {Variant::sparse_mla},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::f32, DType::bf16, DType::f16},
-          .kv_dtypes = {DType::f32, DType::bf16, DType::f16, DType::fp8_e4m3, DType::fp8_e5m2,
-                        DType::i8},
-          .preferred_page_size = 16,
-          .kv_layouts = {KvLayout::mla_latent},
-          .features = kSparseFeatures | Feature::ragged_kv | Feature::chunked_prefix},
-         {.device = DeviceKind::cpu,
-          .status = BackendStatus::stable,
-          .variants = {Variant::sparse_mla},
-          .phases = {Phase::prefill, Phase::decode},
-          .q_dtypes = {DType::f32, DType::bf16, DType::f16},
-          .kv_dtypes = {DType::fp8_e4m3},
-          .head_dims = {{576, 512}},
-          .preferred_page_size = 16,
-          .kv_layouts = {KvLayout::mla_latent_fp8},
-          .features = kSparseFeatures},
+         shared::kSparseLatents,
+         shared::kSparsePackedLatents,
          {.device = DeviceKind::cpu,
           .status = BackendStatus::stable,
           .variants = {Variant::gdn, Variant::kda, Variant::mamba2, Variant::lightning,

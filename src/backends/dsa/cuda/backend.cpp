@@ -136,30 +136,14 @@ Status DsaBackend::append_kv(const LayerCall& call, Stream stream) {
   if (Status s = attention::validate_append(call, spec, context_.page_size, context_.kv_layout);
       !s.ok())
     return s;
-  const auto rows = [&](const TensorView& in, const TensorView& cache, int head_dim, float scale) {
-    return append::Params{.k = {.in = in.data,
-                                .in_token_stride = in.stride[0],
-                                .cache = cache.data,
-                                .page_stride = cache.stride[0],
-                                .token_stride = cache.stride[1],
-                                .head_dim = head_dim,
-                                .scale = scale},
-                          .v = {},
-                          .in_dtype = in.dtype,
-                          .cache_dtype = cache.dtype,
-                          .page_size = context_.page_size,
-                          .num_heads = 1,
-                          .num_tokens = static_cast<std::int64_t>(call.slot_mapping.size()),
-                          .num_slots = cache.shape[0] * context_.page_size,
-                          .slot_mapping = call.slot_mapping.data()};
+  const auto store = [&](const TensorView& in, const TensorView& cache, int columns, float scale) {
+    return append::launch(
+        shared::cuda::latent_append(call, in, cache, columns, scale, context_.page_size),
+        native(stream));
   };
-  if (Status s = append::launch(rows(call.k, call.k_cache, spec.head_dim_qk, call.k_scale),
-                                native(stream));
-      !s.ok() || call.sparse == nullptr || !call.sparse->index_k.defined())
-    return s;
-  return append::launch(
-      rows(call.sparse->index_k, call.sparse->index_cache, spec.index_head_dim, 1.0f),
-      native(stream));
+  if (Status s = store(call.k, call.k_cache, spec.head_dim_qk, call.k_scale); !s.ok()) return s;
+  if (call.sparse == nullptr || !call.sparse->index_k.defined()) return {};
+  return store(call.sparse->index_k, call.sparse->index_cache, spec.index_head_dim, 1.0f);
 }
 
 /// Lists, slots and counts of all tokens, some tokens' scores at a time.

@@ -197,23 +197,8 @@ Status LatentBackend::append_kv(const LayerCall& call, Stream stream) {
   if (Status s = attention::validate_append(call, spec, context_.page_size, context_.kv_layout);
       !s.ok())
     return s;
-  const append::Side latents{.in = call.k.data,
-                             .in_token_stride = call.k.stride[0],
-                             .in_head_stride = call.k.stride[1],
-                             .cache = call.k_cache.data,
-                             .page_stride = call.k_cache.stride[0],
-                             .token_stride = call.k_cache.stride[1],
-                             .head_dim = spec.head_dim_qk,
-                             .scale = call.k_scale};
-  const append::Params params{.k = latents,
-                              .v = {},  // no columns: values are a slice of the keys
-                              .in_dtype = call.k.dtype,
-                              .cache_dtype = spec.kv_dtype,
-                              .page_size = context_.page_size,
-                              .num_heads = 1,
-                              .num_tokens = static_cast<std::int64_t>(call.slot_mapping.size()),
-                              .num_slots = call.k_cache.shape[0] * context_.page_size,
-                              .slot_mapping = call.slot_mapping.data()};
+  const append::Params params = cuda::latent_append(call, call.k, call.k_cache, spec.head_dim_qk,
+                                                    call.k_scale, context_.page_size);
   return packed(context_) ? append::launch_packed(params, native(stream))
                           : append::launch(params, native(stream));
 }

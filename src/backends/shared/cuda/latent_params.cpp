@@ -34,4 +34,24 @@ kernels::mla_decode::Params latent_params(const AttentionSpec& spec,
   return p;
 }
 
+kernels::append_kv::sm80::Params latent_append(const LayerCall& call, const TensorView& in,
+                                               const TensorView& cache, int columns, float scale,
+                                               std::int32_t page_size) {
+  return {.k = {.in = in.data,
+                .in_token_stride = in.stride[0],
+                .cache = cache.data,
+                .page_stride = cache.stride[0],
+                .token_stride = cache.stride[1],
+                .head_dim = columns,
+                .scale = scale},
+          .v = {},
+          .in_dtype = in.dtype,
+          .cache_dtype = cache.dtype,
+          .page_size = page_size,
+          .num_heads = 1,
+          .num_tokens = static_cast<std::int64_t>(call.slot_mapping.size()),
+          .num_slots = cache.shape[0] * page_size,
+          .slot_mapping = call.slot_mapping.data()};
+}
+
 }  // namespace attune::backends::shared::cuda
