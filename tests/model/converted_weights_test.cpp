@@ -2,6 +2,7 @@
 #include "model/weights/converted_weights.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
@@ -93,9 +94,10 @@ TEST_F(ConvertedWeightsTest, AChangedByteIsFound) {
   make_file();
   const std::string whole = contents();
   std::mt19937 engine(9);
+  constexpr std::size_t kNameBytes = 15;  // a file that begins otherwise is somebody else's
   for (int i = 0; i < 200; ++i) {
     std::string changed = whole;
-    const std::size_t at = engine() % whole.size();
+    const std::size_t at = kNameBytes + engine() % (whole.size() - kNameBytes);
     changed[at] = static_cast<char>(changed[at] ^ (1 << engine() % 8));
     replace(changed);
     auto file = open();
@@ -129,6 +131,22 @@ TEST_F(ConvertedWeightsTest, AFolderThatIsNotThereIsRefusedAtOnce) {
   const auto opened = ConvertedWeights::open(folder_ / "none/weights", kSource);
   ASSERT_FALSE(opened.ok());
   EXPECT_NE(opened.status().text().find("none/weights"), std::string::npos);
+}
+
+TEST_F(ConvertedWeightsTest, WhatIsNotConvertedWeightsIsNeverReplaced) {
+  for (const char* other : {"GGUF and gigabytes of somebody's model", "x", "attune tables 1"}) {
+    replace(other);
+    const auto opened = ConvertedWeights::open(path_, kSource);
+    ASSERT_FALSE(opened.ok()) << other;
+    EXPECT_NE(opened.status().text().find("name another"), std::string::npos);
+    EXPECT_EQ(contents(), other);
+  }
+  fs::remove(path_);
+  fs::create_directory(path_);
+  EXPECT_FALSE(ConvertedWeights::open(path_, kSource).ok());
+  fs::remove(path_);
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_FALSE(ConvertedWeights::open(path_, kSource).ok());  // and nobody waits for its writer
 }
 
 TEST_F(ConvertedWeightsTest, KeysTellWeightsApart) {

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -23,9 +24,10 @@ namespace fs = std::filesystem;
 
 static_assert(std::endian::native == std::endian::little, "the file holds little-endian words");
 
-// Part of it: the version of every layout that a record may have.
+// Its last character: the version of every layout that a record may have.
 constexpr std::array<char, 16> kMagic{'a', 't', 't', 'u', 'n', 'e', ' ', 'w',
                                       'e', 'i', 'g', 'h', 't', 's', ' ', '1'};
+constexpr std::string_view kName(kMagic.data(), kMagic.size() - 1);
 constexpr std::uint64_t kLine = 64;
 
 struct Header {
@@ -95,6 +97,27 @@ bool read_all(int file, std::span<std::byte> out, std::uint64_t offset) {
   return true;
 }
 
+/// A file being made takes the place of what is there: that must be an older one of these, not
+/// somebody's model or a device.
+Status check_replaceable(const std::string& path) {
+  struct stat facts {};
+  if (::stat(path.c_str(), &facts) != 0) return {};
+  if (!S_ISREG(facts.st_mode))
+    return invalid_argument(
+        base::join(path, " is no ordinary file: converted weights cannot be kept there"));
+  std::array<char, kName.size()> start{};
+  const auto length = std::min<std::size_t>(start.size(), static_cast<std::size_t>(facts.st_size));
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    return invalid_argument(base::join("cannot read ", path, ": ", std::strerror(errno)));
+  const bool read = read_all(file, std::as_writable_bytes(std::span(start).first(length)), 0);
+  ::close(file);
+  if (!read || std::string_view(start.data(), length) != kName.substr(0, length))
+    return invalid_argument(
+        base::join(path, " is not a file of converted weights and is left as it is: name another"));
+  return {};
+}
+
 }  // namespace
 
 Result<std::uint64_t> identity_of_files(const std::string& path) {
@@ -123,6 +146,7 @@ Result<std::uint64_t> identity_of_files(const std::string& path) {
 
 Result<std::unique_ptr<ConvertedWeights>> ConvertedWeights::open(const std::string& path,
                                                                  std::uint64_t source) {
+  if (Status s = check_replaceable(path); !s.ok()) return s;
   std::unique_ptr<ConvertedWeights> made(new ConvertedWeights(path, source));
   made->state_ = made->read_index();
   if (made->state_ == State::complete) return made;
@@ -165,10 +189,9 @@ Status ConvertedWeights::start_file() {
   unfinished_ = base::join(path_, ".", ::getpid());
   file_ = ::open(unfinished_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file_ < 0) {
-    const Status failed = invalid_argument(
-        base::join("cannot write ", std::exchange(unfinished_, {}), ": ", std::strerror(errno),
-                   "; converted weights need a folder that can be written to"));
-    return failed;
+    return invalid_argument(base::join("cannot write ", std::exchange(unfinished_, {}), ": ",
+                                       std::strerror(errno),
+                                       "; converted weights need a folder that can be written to"));
   }
   end_ = kLine;
   return {};

@@ -36,7 +36,7 @@ class ConvertedWeights {
   };
 
   /// `source`: identity of what the records are made from. A folder that cannot be written to is an
-  /// error here, before weights are read.
+  /// error here, before weights are read; so is a file of another kind, which is never replaced.
   static Result<std::unique_ptr<ConvertedWeights>> open(const std::string& path,
                                                         std::uint64_t source);
   ~ConvertedWeights();
