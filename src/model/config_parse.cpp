@@ -113,6 +113,7 @@ void check_whole(const ConfigDraft& d) {
   const ModelConfig& c = d.config;
   if (c.vocab_size < 1) d.complain("config: vocab_size is missing or below 1");
   if (c.layers.empty()) d.complain("config: no layers");
+  if (!(c.norm_eps >= 0.0)) d.complain("config: the epsilon of the norms is negative");
   for (const AttentionConfig& a : c.attention) {
     if (a.num_kv_heads < 1 || a.num_qo_heads % a.num_kv_heads != 0)
       d.complain("config: " + std::to_string(a.num_kv_heads) + " KV heads do not divide " +
@@ -120,6 +121,7 @@ void check_whole(const ConfigDraft& d) {
     if (a.head_dim_qk < 1 || a.head_dim_vo < 1 || !(a.sm_scale > 0.0))
       d.complain("config: a layer kind has head dims " + std::to_string(a.head_dim_qk) + " and " +
                  std::to_string(a.head_dim_vo) + ", wanted at least 1");
+    if (!(a.rope.theta > 0.0)) d.complain("config: a layer kind's rope theta is not positive");
   }
 }
 

@@ -119,7 +119,8 @@ RopeConfig read_rope(const GgufFile& file, Reader& in, const Family& family, int
   rope.original_context =
       in.size_or("rope.scaling.original_context_length", context_length, std::int64_t{1} << 40);
   const std::string_view scaling = in.word("rope.scaling.type");
-  if (rope.theta <= 0 || rope.factor <= 0) in.fail("rope.freq_base or its scaling is not positive");
+  if (!(rope.theta > 0 && rope.factor > 0))
+    in.fail("rope.freq_base or its scaling is not positive");
   if (scaling == "yarn") {
     rope.type = RopeType::yarn;
     rope.beta_fast = in.number("rope.scaling.yarn_beta_fast", rope.beta_fast);
@@ -250,6 +251,7 @@ Result<ModelConfig> config_from_gguf(const GgufFile& file, const std::string& pa
   config.context_length = in.size("context_length", std::numeric_limits<std::int32_t>::max());
   config.intermediate_size = static_cast<int>(in.layer_size("feed_forward_length", 0));
   config.norm_eps = in.number("attention.layer_norm_rms_epsilon", 1e-5);
+  if (!(config.norm_eps >= 0.0)) in.fail("attention.layer_norm_rms_epsilon is negative");
   config.tie_embeddings = tensor(file, "output.weight") == nullptr;
   const GgufTensor* table = tensor(file, "token_embd.weight");
   config.vocab_size = table == nullptr ? 0 : table->view.rows();

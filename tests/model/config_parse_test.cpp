@@ -58,6 +58,7 @@ TEST(ConfigParse, EachComplaintNamesTheKey) {
   EXPECT_NE(complaint(llama_with(R"(, "rope_scaling": {"type": "spiral"})")).find("spiral"),
             std::string::npos);
   EXPECT_NE(complaint(llama_with(R"(, "torch_dtype": "int3")")).find("int3"), std::string::npos);
+  EXPECT_NE(complaint(llama_with(R"(, "rms_norm_eps": -1)")).find("negative"), std::string::npos);
   EXPECT_NE(complaint(llama_with(R"(, "num_attention_heads": 0)")).find("num_attention_heads"),
             std::string::npos);
   EXPECT_NE(

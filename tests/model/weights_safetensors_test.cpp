@@ -89,6 +89,20 @@ TEST(Safetensors, HostileHeadersGetOneClearError) {
             std::string::npos);
 }
 
+TEST(Safetensors, TensorsFillTheDataOneBehindTheOther) {
+  const auto two = [](int begin, const std::string& data) {
+    return problem(file_of(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+                           R"("n":{"dtype":"U8","shape":[0],"data_offsets":[2,2]},)"
+                           R"("b":{"dtype":"U8","shape":[2],"data_offsets":[)" +
+                               std::to_string(begin) + "," + std::to_string(begin + 2) + "]}}",
+                           data));
+  };
+  EXPECT_EQ(two(2, "1234"), "");
+  EXPECT_NE(two(1, "1234").find("wanted 2"), std::string::npos);
+  EXPECT_NE(two(3, "12345").find("wanted 2"), std::string::npos);
+  EXPECT_NE(two(2, "12345").find("4 of 5 bytes"), std::string::npos);
+}
+
 TEST(Safetensors, StoreFindsAndExplains) {
   const Folder folder;
   const std::string header = R"({"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"

@@ -90,6 +90,24 @@ std::string read_entry(const Json& json, std::span<const std::byte> data, Safete
   return {};
 }
 
+/// The format's own rule: the tensors lie one behind the other and fill the data. A header whose
+/// length is off by a byte would shift them all. An error text, or empty.
+std::string check_coverage(std::span<const SafetensorsEntry> entries,
+                           std::span<const std::byte> data) {
+  std::size_t next = 0;
+  for (const SafetensorsEntry& e : entries) {
+    const auto begin = static_cast<std::size_t>(e.data.data() - data.data());
+    if (begin != next)
+      return "tensor " + e.name + " begins at byte " + std::to_string(begin) +
+             " of the data, wanted " + std::to_string(next) + ", where the one before it ends";
+    next += e.data.size();
+  }
+  if (next != data.size())
+    return "the tensors fill " + std::to_string(next) + " of " + std::to_string(data.size()) +
+           " bytes of data; the file is damaged";
+  return {};
+}
+
 std::optional<WeightType> weight_type(std::string_view dtype) {
   if (dtype == "F32") return WeightType::f32;
   if (dtype == "F16") return WeightType::f16;
@@ -182,7 +200,11 @@ Result<std::vector<SafetensorsEntry>> parse_safetensors(std::span<const std::byt
       return invalid_argument(path + ": tensor " + name + " " + problem);
     entries.push_back(std::move(entry));
   }
-  std::ranges::stable_sort(entries, {}, [](const SafetensorsEntry& e) { return e.data.data(); });
+  std::ranges::stable_sort(entries, {}, [](const SafetensorsEntry& e) {
+    return std::pair(e.data.data(), e.data.size());
+  });
+  if (const std::string problem = check_coverage(entries, data); !problem.empty())
+    return invalid_argument(path + ": " + problem);
   return entries;
 }
 
