@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <sstream>
 
+#include "base/whole_file.hpp"
 #include "bench/growth.hpp"
 #include "bench/html.hpp"
 
@@ -33,8 +32,8 @@ Result<std::map<std::string, double>> times(const std::string& path) {
   std::map<std::string, double> found;
   for (const Json& row : (*json)["rows"]) {
     if (!row.contains("case") || !row.contains("backend") || !row.contains("device") ||
-        !row.contains("ms") || !row["ms"].is_number() || !row["case"].is_string() ||
-        !row["backend"].is_string() || !row["device"].is_string())
+        !row.contains("ms") || !row["ms"].is_number() || !(row["ms"].get<double>() > 0.0) ||
+        !row["case"].is_string() || !row["backend"].is_string() || !row["device"].is_string())
       return invalid_argument(path + ": a row lacks case, backend, device or ms");
     found[row["case"].get<std::string>() + " " + row["backend"].get<std::string>() + " " +
           row["device"].get<std::string>()] = row["ms"].get<double>();
@@ -86,9 +85,7 @@ Status check_output(const std::string& path) {
   if (!path.ends_with(".json") && !path.ends_with(".csv") && !path.ends_with(".html"))
     return invalid_argument("--output " + path +
                             ": wanted a name that ends in .json, .csv or .html");
-  errno = 0;
-  const bool opens = std::ofstream(path, std::ios::binary | std::ios::app).is_open();
-  return opens ? Status{} : invalid_argument("cannot write " + path + ": " + std::strerror(errno));
+  return base::check_writable(path);
 }
 
 Status write_report(const Report& report, const std::string& path) {
@@ -100,11 +97,7 @@ Status write_report(const Report& report, const std::string& path) {
   } else {
     text = to_html(report);
   }
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) return invalid_argument("cannot write " + path);
-  return {};
+  return base::write_whole(path, text);
 }
 
 Result<std::vector<Change>> compare(const std::string& old_path, const std::string& new_path,

@@ -2,9 +2,9 @@
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
-#include <fstream>
 #include <memory>
 
+#include "base/whole_file.hpp"
 #include "cli/command.hpp"
 #include "cli/models_table.hpp"
 #include "cli/selection_options.hpp"
@@ -20,25 +20,19 @@ struct TablesOptions {
   std::string models;
 };
 
-Status write_file(const std::string& path, const std::string& text) {
-  std::ofstream stream(path, std::ios::binary);
-  stream << text;
-  stream.close();
-  return stream ? Status{} : invalid_argument("cannot write " + path);
-}
-
 int run_tables(const TablesOptions& options) {
   const Result<Registry> registry = open_registry(options.common);
   if (!registry.ok()) return report(registry.status());
   const auto backends = registry->list();
   if (!options.write.empty()) {
     Status status =
-        write_file(options.write + "/backends.md", registry::backends_markdown(backends));
+        base::write_whole(options.write + "/backends.md", registry::backends_markdown(backends));
     if (status.ok())
-      status = write_file(options.write + "/selection.md", registry::selection_markdown());
+      status = base::write_whole(options.write + "/selection.md", registry::selection_markdown());
     if (status.ok() && !options.models.empty()) {
       const Result<std::string> models = models_markdown(options.models, *registry);
-      status = models.ok() ? write_file(options.write + "/models.md", *models) : models.status();
+      status =
+          models.ok() ? base::write_whole(options.write + "/models.md", *models) : models.status();
     }
     return report(status);
   }
@@ -59,11 +53,13 @@ void add_tables(CLI::App& app, int& exit_code) {
   command->add_option("--format", options->format, "md, json or help")
       ->check(CLI::IsMember({"md", "json", "help"}))
       ->capture_default_str();
-  command->add_option("--write", options->write,
-                      "a folder to write backends.md and selection.md to");
+  command
+      ->add_option("--write", options->write, "a folder to write backends.md and selection.md to")
+      ->check(not_empty());
   command
       ->add_option("--models", options->models,
                    "a folder of models: with --write, models.md tells who serves them")
+      ->check(not_empty())
       ->needs("--write");
   command
       ->add_option("--plugin", options->common.plugins, "a shared object with backends; repeatable")
