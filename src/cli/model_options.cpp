@@ -43,10 +43,13 @@ Result<Opening> read_opening(const CommonOptions& options, const std::string& we
   if (!registry.ok()) return registry.status();
   Opening opening{.registry = std::move(*registry), .request = {}, .session = {}};
   // Keys are as wide as the weights. Attention reads bf16 queries where it multiplies bf16 pairs (a
-  // GPU, a CPU with AVX512_BF16); where every bit is wanted, and on other CPUs, fp32.
+  // GPU, a CPU with AVX512_BF16); where every bit is wanted, and on other CPUs, fp32. A cache of
+  // finer keys than bf16 would hold bf16 numbers if they were computed as such.
   const bool on_cpu = device->kind == DeviceKind::cpu;
   const bool exact = on_cpu && *weights == model::CpuWeights::f32;
-  const bool pairs = !on_cpu || device->isa >= CpuIsa::avx512_bf16;
+  const bool fine_keys =
+      on_cpu && (selection->kv_dtype == DType::f32 || selection->kv_dtype == DType::f16);
+  const bool pairs = !on_cpu || (device->isa >= CpuIsa::avx512_bf16 && !fine_keys);
   opening.request = {.device = *device,
                      .selection = *selection,
                      .dtypes = {.compute = pairs && !exact ? DType::bf16 : DType::f32,

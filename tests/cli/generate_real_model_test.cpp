@@ -62,6 +62,22 @@ TEST(SmolLm2, StaysWithinItsMemory) {
   EXPECT_FALSE(result["text"].get<std::string>().empty());
 }
 
+TEST(SmolLm2, FinerKeysThanBf16AreComputedAsSuch) {
+  const std::string model = real_model("demo/SmolLM2-135M-Instruct.Q4_1.gguf");
+  if (!fs::exists(model)) GTEST_SKIP() << "no " << model;
+  const ScratchFolder scratch;
+  const std::string text = scratch / "text.txt";
+  std::ofstream(text) << "The quick brown fox jumps over the lazy dog, and the dog does not mind.";
+  const auto perplexity = [&](const char* kv) {
+    return parsed(generate(model, {"--perplexity", text, "--json", "--kv-cache-dtype", kv}))
+        .at("perplexity")
+        .get<double>();
+  };
+  const double exact = perplexity("fp32");
+  EXPECT_NE(perplexity("fp16"), exact);  // rounded to bf16 on their way they would be the same
+  EXPECT_NEAR(perplexity("fp16"), exact, 2e-2 * exact);
+}
+
 TEST(SmolLm2, PromptsOfAFileRunTogetherAndChangeNothing) {
   const std::string model = real_model("demo/SmolLM2-135M-Instruct.Q4_1.gguf");
   if (!fs::exists(model)) GTEST_SKIP() << "no " << model;
