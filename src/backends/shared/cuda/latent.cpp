@@ -182,11 +182,7 @@ Status LatentBackend::refresh(Plan& plan, const BatchView& batch, Stream stream)
   auto& mine = static_cast<LatentPlan&>(plan);
   auto facts = facts_of(batch);
   if (!facts.ok()) return facts.status();
-  // A captured run reads tensors of the plan's shape.
-  if (facts->num_qo_tokens != mine.facts.num_qo_tokens)
-    return invalid_argument(base::join("refresh wants the plan's ", mine.facts.num_qo_tokens,
-                                       " query tokens, have ", facts->num_qo_tokens,
-                                       ": make a new plan"));
+  if (Status s = cuda::check_refresh(mine.facts, *facts); !s.ok()) return s;
   if (Status s = fill(mine, batch, stream); !s.ok()) return s;
   mine.facts = *facts;
   return {};
