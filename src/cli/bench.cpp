@@ -72,10 +72,13 @@ Result<std::vector<std::string>> wanted_backends(const Registry& registry, const
       if (!found.ok()) return found.status();
       names.emplace_back((*found)->name);
     }
+    if (names.empty()) return invalid_argument("--attention-backend names no backend");
     return names;
   }
   for (const BackendStanding& s : registry.standings(device))
     if (s.usable && s.descriptor->name != "reference") names.emplace_back(s.descriptor->name);
+  if (names.empty())
+    return unsupported("no backend but the reference is usable here: `attune backends` says why");
   return names;
 }
 
@@ -205,10 +208,13 @@ void add_bench(CLI::App& app, int& exit_code) {
   command
       ->add_option("--attention-backend", o->common.attention_backend,
                    "names of the catalog, separated by commas; auto: all that are usable")
+      ->check(not_empty())
       ->capture_default_str();
   add_threads_option(*command, o->common);
-  command->add_option("--suite", o->suite,
-                      "prefill, decode, mla, linear, cascade, sparse, growth or all");
+  command
+      ->add_option("--suite", o->suite,
+                   "prefill, decode, mla, linear, cascade, sparse, growth or all")
+      ->check(not_empty());
   command->add_option(
       "--case", o->cases,
       "cases by name, separated by commas, e.g. gqa/decode/bf16/hd128/gqa4/page16/b1x16384");

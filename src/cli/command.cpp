@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
+#include <system_error>
 
 #include <attune/registry.hpp>
 
@@ -40,7 +42,8 @@ void add_device_options(CLI::App& app, CommonOptions& o, Devices devices) {
                        "hip:gfx942, xpu, npu …")
       ->capture_default_str();
   app.add_option("--force-isa", o.force_isa,
-                 "cap CPU kernels at scalar, avx2, avx512, avx512_bf16 or amx");
+                 "cap CPU kernels at scalar, avx2, avx512, avx512_bf16 or amx")
+      ->check(not_empty());
   app.add_option("--plugin", o.plugins, "a shared object with backends; repeatable")
       ->envname("ATTUNE_PLUGINS")
       ->delimiter(':');
@@ -49,11 +52,14 @@ void add_device_options(CLI::App& app, CommonOptions& o, Devices devices) {
 
 void add_selection_options(CLI::App& app, CommonOptions& o) {
   app.add_option("--attention-backend", o.attention_backend, "a name of the catalog, or auto")
+      ->check(not_empty())
       ->capture_default_str();
   app.add_option("--prefill-attention-backend", o.prefill_attention_backend,
-                 "another backend for prefill");
+                 "another backend for prefill")
+      ->check(not_empty());
   app.add_option("--decode-attention-backend", o.decode_attention_backend,
-                 "another backend for decode");
+                 "another backend for decode")
+      ->check(not_empty());
   app.add_option("--layer-attention-backend", o.layer_attention_backend,
                  "another backend for some layers, e.g. 0-3,7=reference; repeatable")
       ->take_all();
@@ -75,7 +81,7 @@ void add_threads_option(CLI::App& app, CommonOptions& o) {
 
 void add_seed_option(CLI::App& app, CommonOptions& o) {
   app.add_option("--seed", o.seed, "seed of every random choice")
-      ->check(zero_or_more())
+      ->check(zero_or_more(std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
 }
 
@@ -87,13 +93,23 @@ void add_common_options(CLI::App& app, CommonOptions& o) {
   add_seed_option(app, o);
 }
 
-CLI::Validator zero_or_more() {
+CLI::Validator zero_or_more(std::uint64_t most) {
   return CLI::Validator(
-      [](std::string& text) {
-        const bool digit = !text.empty() && text[0] >= '0' && text[0] <= '9';
-        return digit ? std::string() : "'" + text + "', wanted 0 or more";
+      [most](std::string& text) {
+        std::uint64_t number = 0;
+        const char* const end = text.data() + text.size();
+        const auto [read, error] = std::from_chars(text.data(), end, number);
+        if (error == std::errc::result_out_of_range || (error == std::errc() && number > most))
+          return "'" + text + "', wanted at most " + std::to_string(most);
+        return error == std::errc() && read == end ? std::string()
+                                                   : "'" + text + "', wanted 0 or more";
       },
       "");
+}
+
+CLI::Validator not_empty() {
+  return CLI::Validator(
+      [](std::string& text) { return text.empty() ? "an empty value means nothing" : ""; }, "");
 }
 
 void add_examples(CLI::App& app, const std::vector<std::string>& examples) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -62,8 +63,11 @@ void add_seed_option(CLI::App& app, CommonOptions& options);
 /// All of them, as a command has that runs a model.
 void add_common_options(CLI::App& app, CommonOptions& options);
 
-/// Refuses texts with a sign, and what the option's type would refuse: unsigned ones take "-1".
-[[nodiscard]] CLI::Validator zero_or_more();
+/// Refuses signs, and numbers beyond `most`: the option's type would take "-1", or its own limit.
+[[nodiscard]] CLI::Validator zero_or_more(
+    std::uint64_t most = std::numeric_limits<std::int64_t>::max());
+/// Of options that a command would otherwise take for not given.
+[[nodiscard]] CLI::Validator not_empty();
 
 /// Shown under --help: commands that work as they stand (a test runs those of the files that the
 /// tree has), and the backends.

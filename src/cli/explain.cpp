@@ -203,8 +203,9 @@ void add_explain(CLI::App& app, int& exit_code) {
                     "answer as if every catalog entry had its kernel");
   command->add_flag("--memory", options->memory,
                     "add bytes of KV and state per token and per request");
-  command->add_option("--memory-limit", options->memory_limit,
-                      "and what fits in so much, e.g. 24GiB");
+  command
+      ->add_option("--memory-limit", options->memory_limit, "and what fits in so much, e.g. 24GiB")
+      ->check(not_empty());
   command
       ->add_option("--speculative-topk", options->speculative_topk,
                    "draft tokens kept a step: 0 = no speculation, 1 = a chain, more = a tree")

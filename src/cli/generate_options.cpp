@@ -122,9 +122,11 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
       .add_option("--weights", o.weights,
                   "auto, as_stored (CPUs only), bf16 or fp32: what the weights are kept as")
       ->capture_default_str();
-  command.add_option("--weights-cache", o.weights_cache,
-                     "on a CPU: a file to keep the converted weights in; made when it is absent or "
-                     "of another model, and read by later runs, which load sooner");
+  command
+      .add_option("--weights-cache", o.weights_cache,
+                  "on a CPU: a file to keep the converted weights in; made when it is absent or of "
+                  "another model, and read by later runs, which load sooner")
+      ->check(not_empty());
   command.add_flag("--batch-invariant", o.batch_invariant,
                    "a request's output must not depend on its neighbours or on what is cached, bit "
                    "for bit; a step of a prompt is 64 tokens at least");

@@ -67,6 +67,16 @@ bool serves_softmax(const BackendDescriptor& d) {
   return false;
 }
 
+/// A word that no model could be run by is a mistake, not a model that failed.
+Status check_names(const SelectionOptions& asked, const Registry& registry) {
+  std::vector<std::string_view> names{asked.prefill, asked.decode};
+  for (const LayerOverride& layers : asked.layers) names.emplace_back(layers.backend);
+  for (const std::string_view name : names)
+    if (name != "auto")
+      if (const auto found = registry.find(name); !found.ok()) return found.status();
+  return {};
+}
+
 /// Without a named backend: what would be chosen, then every usable one in turn.
 Result<std::vector<Candidate>> candidates(const CommonOptions& options, const Registry& registry,
                                           const DeviceInfo& device) {
@@ -78,6 +88,7 @@ Result<std::vector<Candidate>> candidates(const CommonOptions& options, const Re
   }
   // The finest type that the device's kernels keep.
   if (!asked->kv_dtype) asked->kv_dtype = device.kind == DeviceKind::cpu ? DType::f32 : DType::f16;
+  if (Status s = check_names(*asked, registry); !s.ok()) return s;
   const bool named = asked->prefill != "auto" || asked->decode != "auto" || !asked->layers.empty();
   if (named) {
     const std::string label =

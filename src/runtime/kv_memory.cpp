@@ -35,7 +35,8 @@ Status KvMemory::count_pages(const EngineOptions& options) {
 
 std::int64_t KvMemory::pages_of_pool(std::size_t cache_group, const EngineOptions& options) const {
   const std::int64_t tokens = options.pool_tokens > 0 ? options.pool_tokens : options.context_limit;
-  const std::int64_t pages = base::ceil_div<std::int64_t>(tokens, page_size_);
+  // Not ceil_div: any number of tokens may have been asked for.
+  const std::int64_t pages = tokens / page_size_ + (tokens % page_size_ != 0 ? 1 : 0);
   if (!groups_[cache_group].bounded()) return pages;
   // Of a window, as much again for prefixes that nobody uses now.
   const std::int64_t rows = options.scheduler.max_batch * (options.prefix.enabled ? 2 : 1);

@@ -86,8 +86,8 @@ Result<text::TokenizerPtr> open_tokenizer(const model::Checkpoint& checkpoint) {
                : text::tokenizer_from_sentencepiece(text_of(*file), text_of(config));
   }
   return invalid_argument(checkpoint.path +
-                          " has neither tokenizer.json nor tokenizer.model: give --tokens instead "
-                          "of text");
+                          " has neither tokenizer.json nor tokenizer.model: text cannot become "
+                          "tokens (attune generate takes --tokens)");
 }
 
 Result<text::ChatTemplate> open_chat_template(const model::Checkpoint& checkpoint,

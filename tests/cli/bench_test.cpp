@@ -33,6 +33,7 @@ TEST(Bench, EachMistakeIsOneLineBeforeAnythingIsMeasured) {
   expect_mistake(bench({"--case", "nosuch"}), "'nosuch'");
   expect_mistake(bench({"--case", ","}), "--case names no case");
   expect_mistake(bench({"--suite", "nosuch"}), "nosuch");
+  expect_mistake(bench({"--case", small, "--attention-backend", ","}), "names no backend");
   expect_mistake(bench({"--case", small, "--suite", "decode"}), "exclude each other");
   expect_mistake(bench({"--case", small, "--output", "x.txt"}), ".json, .csv or .html");
   expect_mistake(bench({"--case", small, "--output", "/no/such/folder/x.json"}),
@@ -40,6 +41,15 @@ TEST(Bench, EachMistakeIsOneLineBeforeAnythingIsMeasured) {
   expect_mistake(bench({"--case", small, "--device", "cuda:sm90"}), "is not present");
   for (const char* option : {"--model", "--page-size", "--kv-cache-dtype"})
     expect_mistake(bench({"--case", small, option, "16"}), option);
+}
+
+TEST(Bench, ARunThatFailsLeavesNoFile) {
+  const attune::testing_support::ScratchFolder folder;
+  const std::string output = folder / "out.json";
+  const Outcome refused = bench({"--case", "gqa/decode/bf16/hd64/gqa1/page16/b1x16", "--output",
+                                 output, "--attention-backend", "gdn"});
+  EXPECT_EQ(refused.code, kNoBackend);
+  EXPECT_FALSE(std::filesystem::exists(output));
 }
 
 class Results : public testing::Test {

@@ -29,6 +29,22 @@ TEST(Options, NoneIsAcceptedAndIgnored) {
   }
 }
 
+TEST(Options, AnEmptyValueIsNotTakenForNone) {
+  const std::vector<std::vector<std::string>> empty{{"explain", "--memory-limit", ""},
+                                                    {"explain", "--force-isa", ""},
+                                                    {"generate", "--attention-backend", ""},
+                                                    {"generate", "--prefill-attention-backend", ""},
+                                                    {"generate", "--decode-attention-backend", ""},
+                                                    {"generate", "--weights-cache", ""},
+                                                    {"bench", "--suite", ""},
+                                                    {"bench", "--attention-backend", ""},
+                                                    {"tables", "--write", ""}};
+  for (const std::vector<std::string>& words : empty)
+    testing_support::expect_mistake(
+        testing_support::typed({add_bench, add_explain, add_generate, add_tables}, words),
+        words[1]);
+}
+
 TEST(Options, HelpOfEveryCommandHasExamplesOfItself) {
   CLI::App app{"attune", "attune"};
   int code = 0;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/model_files.hpp"
 #include "support/typed_command.hpp"
 
 namespace attune::cli {
@@ -72,6 +73,8 @@ TEST(Verify, BadInputIsNamed) {
   EXPECT_THAT(nothing.err, ::testing::HasSubstr("no case"));
   expect_mistake(verify({"--page-size", "4"}), "--page-size means nothing");
   expect_mistake(verify({"--golden", "folder", "--seed", "4"}), "--seed means nothing");
+  expect_mistake(verify({"--golden", golden("llama"), "--attention-backend", "cpuu"}),
+                 "nearest: cpu");
   EXPECT_EQ(verify({"--attention-backend", "fa3"}).code, kNoBackend);
 }
 
