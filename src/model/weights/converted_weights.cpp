@@ -187,7 +187,10 @@ ConvertedWeights::State ConvertedWeights::read_index() {
 Status ConvertedWeights::start_file() {
   if (file_ >= 0) ::close(file_);
   unfinished_ = base::join(path_, ".", ::getpid());
-  file_ = ::open(unfinished_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const std::string folder = fs::path(path_).parent_path().string();
+  file_ = ::open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0644);
+  nameless_ = file_ >= 0;
+  if (!nameless_) file_ = ::open(unfinished_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file_ < 0) {
     return invalid_argument(base::join("cannot write ", std::exchange(unfinished_, {}), ": ",
                                        std::strerror(errno),
@@ -241,6 +244,14 @@ void ConvertedWeights::write(std::uint64_t key, std::span<const std::byte> bytes
   end_ = base::round_up<std::uint64_t>(end_ + bytes.size(), kLine);
 }
 
+bool ConvertedWeights::put_in_place() const {
+  const std::string open_file = base::join("/proc/self/fd/", file_);
+  if (nameless_ &&
+      ::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, unfinished_.c_str(), AT_SYMLINK_FOLLOW) != 0)
+    return false;
+  return ::rename(unfinished_.c_str(), path_.c_str()) == 0;
+}
+
 Status ConvertedWeights::finish() {
   if (lacking_) ::unlink(path_.c_str());
   if (unfinished_.empty()) return {};
@@ -250,7 +261,7 @@ Status ConvertedWeights::finish() {
                       .num_records = records_.size(),
                       .index_checksum = checksum_of(index)};
   if (failure_.ok() && append(index, end_) && append(std::as_bytes(std::span(&header, 1)), 0) &&
-      ::rename(unfinished_.c_str(), path_.c_str()) != 0)
+      !put_in_place())
     failure_ = invalid_argument(base::join("cannot write ", path_, ": ", std::strerror(errno)));
   if (!failure_.ok()) return failure_;
   unfinished_.clear();

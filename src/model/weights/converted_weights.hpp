@@ -6,8 +6,9 @@
 //   header   magic, source, offset of the index, number of records, checksum of the index
 //   index    for each record: key, offset, bytes, checksum
 //
-// The file is read into the arena, not mapped: products stream through huge pages. It is written
-// beside its place and renamed when it is whole, so that no reader meets half of one.
+// The file is read into the arena, not mapped: products stream through huge pages. It gets its name
+// when it is whole, so that no reader meets half of one, nor does a run that is stopped leave one
+// (but where the file system knows no nameless files: there it is written beside its place).
 #pragma once
 
 #include <cstddef>
@@ -70,9 +71,11 @@ class ConvertedWeights {
   State read_index();
   Status start_file();
   bool append(std::span<const std::byte> bytes, std::uint64_t offset);
+  [[nodiscard]] bool put_in_place() const;
 
   std::string path_;
-  std::string unfinished_;  ///< the file being made; empty = none
+  std::string unfinished_;  ///< the file being made, or to be; empty = none
+  bool nameless_ = false;   ///< it has no name yet, and goes with its last descriptor
   std::uint64_t source_;
   State state_ = State::absent;
   int file_ = -1;
