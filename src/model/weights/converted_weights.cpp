@@ -246,6 +246,7 @@ void ConvertedWeights::write(std::uint64_t key, std::span<const std::byte> bytes
 
 bool ConvertedWeights::put_in_place() const {
   const std::string open_file = base::join("/proc/self/fd/", file_);
+  if (nameless_) ::unlink(unfinished_.c_str());  // of a process of this number that was killed
   if (nameless_ &&
       ::linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, unfinished_.c_str(), AT_SYMLINK_FOLLOW) != 0)
     return false;
