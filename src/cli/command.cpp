@@ -22,6 +22,23 @@ std::string catalog_help() {
   return registry.ok() ? "Backends:\n" + registry::backends_help(registry->list()) : std::string();
 }
 
+/// A message is one line that a terminal can be given, whatever bytes a damaged file put into it.
+std::string one_line(std::string text) {
+  constexpr std::size_t kMost = 2000;
+  constexpr std::size_t kEnds = 600;
+  const auto inside_character = [&](std::size_t at) { return (text[at] & 0xc0) == 0x80; };
+  if (text.size() > kMost) {
+    std::size_t first = kEnds;
+    std::size_t last = text.size() - kEnds;
+    while (first > 0 && inside_character(first)) --first;
+    while (last + 1 < text.size() && inside_character(last)) ++last;
+    text = text.substr(0, first) + " … " + text.substr(last);
+  }
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return text;
+}
+
 std::string examples_help(const std::vector<std::string>& examples) {
   std::string text = "Examples:\n";
   for (const std::string& one : examples) text += "  " + one + "\n";
@@ -137,7 +154,7 @@ int thread_count(const CommonOptions& options) {
 
 int report(const Status& status) {
   if (status.ok()) return kDone;
-  fmt::print(stderr, "attune: {}\n", status.text());
+  fmt::print(stderr, "attune: {}\n", one_line(status.text()));
   std::size_t name_width = 0;
   std::size_t rule_width = 0;
   for (const Refusal& r : status.refusals()) {

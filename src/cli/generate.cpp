@@ -157,7 +157,6 @@ class Run {
 int generate(const GenerateOptions& options) {
   if (!options.perplexity)
     if (Status s = check_prompt_options(options); !s.ok()) return report(s);
-  if (Status s = check_perplexity_options(options); !s.ok()) return report(s);
   const auto families = model::families_of_plugins(options.common.plugins);
   if (!families.ok()) return report(families.status());
   Result<model::Checkpoint> checkpoint =

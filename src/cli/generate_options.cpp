@@ -4,12 +4,17 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
-#include "model/weights/mapped_file.hpp"
 #include "runtime/sampler.hpp"
 #include "runtime/tokenizer_files.hpp"
 #include "text/chat_template.hpp"
@@ -168,6 +173,16 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
                   "with --speculate: exact (each draft as a decode, the default) or together (one "
                   "batch a request, which reads keys once and may round near-ties otherwise)")
       ->check(CLI::IsMember({"exact", "together"}));
+  // A file is scored as it is: nothing is generated, and one window runs at a time.
+  CLI::Option* perplexity = command.get_option("--perplexity");
+  for (const char* other :
+       {"--prompt",         "--prompt-file",        "--tokens",       "--chat",
+        "--max-new-tokens", "--temperature",        "--top-k",        "--top-p",
+        "--min-p",          "--repetition-penalty", "--stop",         "--ignore-eos",
+        "--seed",           "--max-batch",          "--pool-tokens",  "--no-prefix-cache",
+        "--no-graphs",      "--speculate",          "--draft-tokens", "--ngram-min",
+        "--ngram-max",      "--verify-drafts"})
+    perplexity->excludes(command.get_option(other));
 }
 
 Result<runtime::SpeculationOptions> speculation_options(const GenerateOptions& options) {
@@ -207,9 +222,15 @@ runtime::LatentOptions latent_options(const GenerateOptions& options) {
 }
 
 Result<std::string> read_file(const std::string& path) {
-  const Result<model::MappedFile> file = model::MappedFile::open(path);
-  if (!file.ok()) return file.status();
-  return std::string(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown))
+    return invalid_argument(path + " is a folder, wanted a file");
+  std::ifstream file(path, std::ios::binary);  // or a pipe
+  if (!file.is_open()) return invalid_argument("cannot read " + path + ": " + std::strerror(errno));
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (file.bad()) return invalid_argument("cannot read " + path + " to its end");
+  return text.str();
 }
 
 Status check_prompt_options(const GenerateOptions& options) {
@@ -225,22 +246,6 @@ Status check_prompt_options(const GenerateOptions& options) {
   for (const std::string& stop : options.stop)
     if (stop.empty()) return invalid_argument("--stop is empty: wanted the text to end at");
   return runtime::validate(options.sampling);
-}
-
-Status check_perplexity_options(const GenerateOptions& options) {
-  if (!options.perplexity) return {};
-  if (options.speculate != "none")
-    return invalid_argument("--perplexity generates nothing for --speculate to guess");
-  for (const auto& [name, given] :
-       {std::pair("--prompt", options.prompt.has_value()),
-        std::pair("--prompt-file", options.prompt_file.has_value()),
-        std::pair("--tokens", options.tokens.has_value()), std::pair("--chat", options.chat),
-        std::pair("--stop", !options.stop.empty())}) {
-    if (given)
-      return invalid_argument("--perplexity reads a file as it is: it does not go with " +
-                              std::string(name));
-  }
-  return {};
 }
 
 Result<std::vector<Prompt>> read_prompts(const GenerateOptions& options,

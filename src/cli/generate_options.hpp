@@ -54,7 +54,6 @@ void add_generate_options(CLI::App& command, GenerateOptions& options);
 /// Exactly one of --prompt, --prompt-file and --tokens, and not empty: checked before any file is
 /// opened.
 Status check_prompt_options(const GenerateOptions& options);
-Status check_perplexity_options(const GenerateOptions& options);
 
 /// What --speculate and its options ask for; refuses options of a speculation that is off.
 Result<runtime::SpeculationOptions> speculation_options(const GenerateOptions& options);

@@ -35,6 +35,7 @@ int print_perplexity(const GenerateOptions& options, model::Checkpoint checkpoin
                .calibration = calibration_tokens(options.common, &tokenizer)};
   run.engine.context_limit = window;
   run.engine.score_prompts = true;
+  run.engine.latent = latent_options(options);
   run.engine.scheduler = {.chunk_size = std::min<std::int64_t>(options.chunk_size, 128),
                           .max_batch = 1};
   Result<std::unique_ptr<runtime::Session>> session =

@@ -1,6 +1,7 @@
 // attune generate as typed, on tiny models: answers, exit codes, one line for each mistake.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
 
@@ -10,8 +11,10 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "cli/generate_options.hpp"
 #include "cli/model_files.hpp"
 #include "support/scratch_folder.hpp"
 #include "support/typed_command.hpp"
@@ -155,8 +158,21 @@ TEST(Generate, EachMistakeIsOneLine) {
       expect_mistake(generate(llama, {"--tokens", "1", option, number}), number);
   expect_mistake(generate(llama, {"--tokens", "1", "--stop", ""}), "--stop is empty");
   expect_mistake(generate(llama, {"--tokens", "1", "--stop", "x"}), "no tokenizer");
-  expect_mistake(generate(llama, {"--tokens", "1", "--perplexity", llama + "/config.json"}),
-                 "does not go with --tokens");
+  for (const char* option : {"--tokens", "--max-new-tokens", "--top-k", "--draft-tokens"})
+    expect_mistake(generate(llama, {option, "1", "--perplexity", llama + "/config.json"}),
+                   "excludes");
+}
+
+TEST(Generate, PromptsMayComeFromAPipe) {
+  const ScratchFolder scratch;
+  const std::string pipe = scratch / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(pipe) << "one\ntwo\n"; });
+  const Result<std::string> read = read_file(pipe);
+  writer.join();
+  ASSERT_TRUE(read.ok()) << read.status().text();
+  EXPECT_EQ(*read, "one\ntwo\n");
+  EXPECT_THAT(read_file(scratch.path()).status().text(), HasSubstr("is a folder"));
 }
 
 TEST(Generate, ADeviceThatIsNotThereRunsNothing) {

@@ -39,6 +39,17 @@ class SpoiltModel : public testing::Test {
   fs::path folder_ = scratch_ / "model";
 };
 
+TEST_F(SpoiltModel, WhatItSaysReachesNoTerminalAsControl) {
+  json broken = config();
+  broken["model_type"] = "x\n\x1b[2J" + std::string(100000, 'y');
+  broken.erase("architectures");
+  write(broken);
+  const Outcome o = run();
+  expect_mistake(o, "x??[2Jyyy");
+  EXPECT_EQ(o.err.find('\x1b'), std::string::npos);
+  EXPECT_LT(o.err.size(), 3000u);
+}
+
 TEST_F(SpoiltModel, RunsUnspoilt) { EXPECT_EQ(run().code, kDone); }
 
 TEST_F(SpoiltModel, AnUnknownArchitectureIsNamed) {
