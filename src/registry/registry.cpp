@@ -29,6 +29,15 @@ namespace {
 
 Status plugin_error(std::string text) { return {StatusCode::plugin_error, std::move(text)}; }
 
+/// What the factory answers, none of which may be nothing.
+Result<std::unique_ptr<Backend>> made_by(BackendFactory make, const BackendContext& context,
+                                         std::string_view name) {
+  auto backend = make(context);
+  if (backend.ok() && *backend == nullptr)
+    return plugin_error(join("the factory of ", name, " says that it succeeded and made nothing"));
+  return backend;
+}
+
 bool is_linked_in(const CatalogEntry& entry, DeviceKind device) {
   return entry.make != nullptr && (device == DeviceKind::cpu || !entry.plugin.empty());
 }
@@ -120,7 +129,7 @@ Result<std::unique_ptr<Backend>> Registry::make(std::string_view name,
   if (Status s = device::check_runnable(context.device); !s.ok()) return s;
   const CatalogEntry& entry = **found;
   const DeviceKind device = context.device.kind;
-  if (is_linked_in(entry, device)) return entry.make(context);
+  if (is_linked_in(entry, device)) return made_by(entry.make, context, name);
   if (device != DeviceKind::cuda || state_->cuda_library.empty())
     return unsupported(join(entry.descriptor->name, " cannot be made for ", attune::name(device),
                             " in this build; it needs ", entry.descriptor->needs));
@@ -138,7 +147,7 @@ Result<std::unique_ptr<Backend>> Registry::make(std::string_view name,
       return plugin_error(
           join(state_->cuda_library, ": its ", entry.descriptor->name,
                " declares other capabilities than the catalog: a stale file; build both together"));
-    return b.make(context);
+    return made_by(b.make, context, name);
   }
   return unsupported(join(state_->cuda_library, " does not hold ", entry.descriptor->name,
                           "; it needs ", entry.descriptor->needs));

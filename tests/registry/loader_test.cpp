@@ -40,6 +40,9 @@ TEST(Loader, APluginJoinsTheCatalog) {
   const auto made = r->make("example", {});
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().text(), "the example plugin makes nothing");
+  const auto nothing = r->make("example", {.page_size = 7});
+  ASSERT_FALSE(nothing.ok());
+  EXPECT_EQ(nothing.status().code(), StatusCode::plugin_error);
 }
 
 TEST(Loader, APluginIsNeverADefault) {

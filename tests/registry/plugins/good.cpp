@@ -1,4 +1,5 @@
-// A plugin that fits: one backend, whose factory says that this is all it does.
+// A plugin that fits. The factory of its one backend refuses, but for pages of kNothing tokens, where
+// it claims to have made what it has not.
 #include <attune/plugin.hpp>
 
 namespace {
@@ -18,7 +19,10 @@ constexpr BackendDescriptor kDescriptor{
                       .kv_layouts = {KvLayout::nhd}}},
 };
 
-Result<std::unique_ptr<Backend>> make(const BackendContext&) {
+constexpr std::int32_t kNothing = 7;
+
+Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
+  if (context.page_size == kNothing) return std::unique_ptr<Backend>();
   return unsupported("the example plugin makes nothing");
 }
 
