@@ -74,7 +74,7 @@ using PlanHandle = std::unique_ptr<Plan>;
 struct LayerCall {
   int layer = 0;  ///< the model's own number of it, for messages
 
-  TensorView q{};    ///< [num_qo_tokens, num_qo_heads, head_dim_qk]
+  TensorView q{};    ///< [num_qo_tokens, num_qo_heads, q_columns()]
   TensorView o{};    ///< [num_qo_tokens, num_qo_heads, head_dim_vo]
   TensorView lse{};  ///< optional, fp32 [num_qo_tokens, num_qo_heads], natural log
 

@@ -19,6 +19,9 @@
 //
 // The term of the sink is there only with `sinks` (gpt-oss). lse is a natural logarithm and leaves
 // the sink out. A row that sees no key has o = 0 and lse = -infinity.
+//
+// dual_chunk: q_i depends on where the key is. A head brings three queries, turned for keys of its
+// own chunk of dual_chunk_len positions, of the chunk before it, and of all earlier ones.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +41,7 @@ enum class Variant : std::uint8_t {
   sparse_mla,      ///< DeepSeek sparse attention: indexer, top-k, then mla
   dsv4,            ///< DeepSeek-V4 compressed attention
   minimax_sparse,  ///< block-sparse GQA of MiniMax-M3
-  dual_chunk,      ///< Qwen2.5-1M
+  dual_chunk,      ///< Qwen2.5-1M: gqa whose queries differ by the chunk of their keys
   // Linear attention; <attune/linear_state.hpp> has the recurrence of each.
   gdn,         ///< gated delta net
   kda,         ///< Kimi delta attention
@@ -68,6 +71,19 @@ enum class Variant : std::uint8_t {
 [[nodiscard]] constexpr bool is_latent(Variant v) {
   return v == Variant::mla || v == Variant::sparse_mla;
 }
+
+/// Keys and values of their own for each KV head.
+[[nodiscard]] constexpr bool has_kv_heads(Variant v) {
+  return v == Variant::gqa || v == Variant::dual_chunk;
+}
+
+/// Softmax over the keys of a page table: what attention::validate_spec and the conformance suite
+/// know.
+[[nodiscard]] constexpr bool is_dense(Variant v) { return has_kv_heads(v) || is_latent(v); }
+
+/// Queries that a head of dual_chunk brings, side by side: for its own chunk, the chunk before, the
+/// earlier ones.
+inline constexpr int kDualChunkQueries = 3;
 
 /// Linear variants keep one recurrent state for each request, in place of pages of keys.
 [[nodiscard]] constexpr bool is_linear(Variant v) {
@@ -125,6 +141,8 @@ struct AttentionSpec {
   DType o_dtype = DType::bf16;
   DType kv_dtype = DType::bf16;  ///< of stored keys and values; linear variants: of the state, f32
 
+  std::int64_t dual_chunk_len = 0;  ///< dual_chunk: positions of a chunk
+
   // sparse_mla: what chooses a query's keys (<attune/sparse_call.hpp>).
   int index_num_heads = 0;
   int index_head_dim = 0;
@@ -143,6 +161,10 @@ struct AttentionSpec {
 
   [[nodiscard]] constexpr int gqa_group_size() const {
     return num_kv_heads > 0 ? num_qo_heads / num_kv_heads : 0;
+  }
+  /// Columns of a head of LayerCall::q.
+  [[nodiscard]] constexpr int q_columns() const {
+    return head_dim_qk * (variant == Variant::dual_chunk ? kDualChunkQueries : 1);
   }
 };
 

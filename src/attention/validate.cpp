@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "attention/plain_causal.hpp"
 #include "attention/validate_sparse.hpp"
 #include "base/join.hpp"
 #include "tensor/shape_match.hpp"
@@ -94,6 +95,20 @@ Result<std::int64_t> match_caches(const LayerCall& call, const AttentionSpec& sp
   return k;
 }
 
+Status check_chunks(const AttentionSpec& spec) {
+  const bool asked = spec.variant == Variant::dual_chunk;
+  if (!asked && spec.dual_chunk_len == 0) return {};
+  if (!asked)
+    return invalid_argument(join("dual_chunk_len = ", spec.dual_chunk_len,
+                                 " belongs to dual_chunk, not to ", name(spec.variant)));
+  if (spec.dual_chunk_len < 1)
+    return invalid_argument(
+        join("dual_chunk wants chunks of one position at least, have ", spec.dual_chunk_len));
+  if (spec.kind != AttentionKind::decoder)
+    return invalid_argument("dual_chunk is decoder attention: its chunks are of one sequence");
+  return check_plain_causal(spec);
+}
+
 Status match_tokens(std::string_view what, const TensorView& view, std::int64_t tokens, int heads,
                     int head_dim, DType dtype, bool written = false) {
   const std::int64_t shape[] = {tokens, heads, head_dim};
@@ -103,7 +118,7 @@ Status match_tokens(std::string_view what, const TensorView& view, std::int64_t 
 }  // namespace
 
 Status validate_spec(const AttentionSpec& spec) {
-  if (spec.variant != Variant::gqa && !is_latent(spec.variant))
+  if (!is_dense(spec.variant))
     return invalid_argument(join("variant ", name(spec.variant), " is not dense attention"));
   if (spec.num_qo_heads < 1 || spec.num_kv_heads < 1 || spec.num_qo_heads % spec.num_kv_heads != 0)
     return invalid_argument(join("num_kv_heads must divide num_qo_heads, have ", spec.num_kv_heads,
@@ -147,13 +162,14 @@ Status validate_spec(const AttentionSpec& spec) {
                                  " and ", name(spec.o_dtype)));
   if (!is_kv_dtype(spec.kv_dtype))
     return invalid_argument(join("keys and values cannot be stored as ", name(spec.kv_dtype)));
-  if (spec.variant == Variant::sparse_mla) return validate_indexer(spec);
-  return {};
+  if (spec.variant == Variant::sparse_mla)
+    if (Status s = validate_indexer(spec); !s.ok()) return s;
+  return check_chunks(spec);
 }
 
 Status validate_run(const LayerCall& call, const BatchFacts& facts, const AttentionSpec& spec,
                     std::int32_t page_size, KvLayout layout) {
-  if (Status s = match_tokens("q", call.q, facts.num_qo_tokens, spec.num_qo_heads, spec.head_dim_qk,
+  if (Status s = match_tokens("q", call.q, facts.num_qo_tokens, spec.num_qo_heads, spec.q_columns(),
                               spec.q_dtype);
       !s.ok())
     return s;

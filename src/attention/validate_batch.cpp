@@ -148,6 +148,16 @@ Status check_group(const BatchView& batch, std::size_t index) {
   return {};
 }
 
+/// No key of dual_chunk is ever left behind, so its chunks count from the first of the page table.
+Status check_first_keys(const BatchView& batch, const AttentionSpec& spec) {
+  if (spec.variant != Variant::dual_chunk) return {};
+  const auto found = std::find_if(batch.kv_offset.begin(), batch.kv_offset.end(),
+                                  [](std::int64_t offset) { return offset != 0; });
+  if (found == batch.kv_offset.end()) return {};
+  return unsupported(join("dual_chunk wants all keys from position 0 on, but kv_offset[",
+                          found - batch.kv_offset.begin(), "] = ", *found));
+}
+
 /// What all batches of a backend share.
 Status check_page_size(const BatchView& batch, std::int32_t page_size) {
   if (batch.source == KvSource::paged && batch.page_size != page_size)
@@ -194,6 +204,7 @@ Result<BatchFacts> validate_batch(const BatchView& batch, const AttentionSpec& s
       if (batch.kv_offset[i] < 0 || batch.kv_offset[i] > std::int64_t{1} << 60)
         return invalid_argument(
             join("kv_offset[", i, "] = ", batch.kv_offset[i], " is not a position"));
+    if (Status s = check_first_keys(batch, spec); !s.ok()) return s;
   }
   if (!batch.state_indices.empty())
     if (Status s = check_count("state_indices", batch.state_indices.size(), n); !s.ok()) return s;

@@ -1,12 +1,11 @@
 #include "attention/validate_sparse.hpp"
 
-#include <array>
 #include <initializer_list>
 #include <string_view>
-#include <utility>
 
 #include <attune/sparse_call.hpp>
 
+#include "attention/plain_causal.hpp"
 #include "base/join.hpp"
 #include "tensor/shape_match.hpp"
 
@@ -52,19 +51,7 @@ Status validate_indexer(const AttentionSpec& spec) {
   if (!is_float(spec.index_dtype))
     return invalid_argument(
         join("index keys are stored as fp32, bf16 or fp16, not as ", name(spec.index_dtype)));
-  const std::array<std::pair<bool, std::string_view>, 9> missing{
-      {{!spec.causal, "keys behind the query"},
-       {spec.window_left >= 0 || spec.window_right >= 0, "windows"},
-       {spec.attention_chunk > 0, "attention chunks"},
-       {spec.custom_mask, "custom masks"},
-       {spec.logits_soft_cap > 0.0f, "soft caps"},
-       {spec.sinks, "attention sinks"},
-       {spec.alibi, "alibi slopes"},
-       {spec.relative_bias, "a learned relative bias"},
-       {spec.xai_temperature_len > 0, "temperatures by length"}}};
-  for (const auto& [asked, what] : missing)
-    if (asked) return unsupported(join("sparse_mla is defined without ", what));
-  return {};
+  return check_plain_causal(spec);
 }
 
 Status validate_sparse_run(const LayerCall& call, const BatchFacts& facts,

@@ -24,8 +24,9 @@ std::string attention_options(const AttentionSpec& s) {
   if (s.logits_soft_cap > 0) add(words, "soft cap");
   if (s.sinks) add(words, "sinks");
   if (s.alibi) add(words, "ALiBi");
-  if (s.variant == Variant::gqa && s.head_dim_qk != s.head_dim_vo) add(words, "unequal head dims");
-  if (s.variant == Variant::gqa && s.num_qo_heads != s.num_kv_heads) add(words, "grouped heads");
+  const bool by_heads = has_kv_heads(s.variant);
+  if (by_heads && s.head_dim_qk != s.head_dim_vo) add(words, "unequal head dims");
+  if (by_heads && s.num_qo_heads != s.num_kv_heads) add(words, "grouped heads");
   return words;
 }
 

@@ -19,6 +19,7 @@ std::string dense_shape(const Case& one) {
   if (one.source == KvSource::paged && one.layout != KvLayout::nhd &&
       one.layout != KvLayout::mla_latent)
     text += join("-", name(one.layout));
+  if (s.variant == Variant::dual_chunk) text += join("/chunk", s.dual_chunk_len);
   if (s.variant == Variant::sparse_mla)
     text += join("/top", s.index_topk, "of", s.index_num_heads, "x", s.index_head_dim);
   return text;

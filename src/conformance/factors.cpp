@@ -202,6 +202,7 @@ Factors factors_of(const Capability& row, Variant variant) {
   if (has(Feature::attention_chunk)) f.chunk.push_back(1);
   if (has(Feature::lse)) f.lse.push_back(1);
   f.given_lists = {0};
+  if (variant == Variant::dual_chunk) f.offset = {0};  // it has all keys from the first on
   if (variant == Variant::sparse_mla) f.given_lists.push_back(1);
   // Shared prefixes are a hint: whoever reads pages must take it.
   f.sharing = {Sharing::none, Sharing::all, Sharing::tree};
@@ -237,6 +238,7 @@ AttentionSpec base_spec(Variant variant, HeadDims dims, int group, DType q, DTyp
     spec.index_topk = wide ? 64 : 7;
     spec.index_dtype = size_of(kv) == 1 ? (q == DType::f32 ? DType::bf16 : q) : kv;
   }
+  if (variant == Variant::dual_chunk) spec.dual_chunk_len = 24;
   spec.kv_scales = kv == DType::i8;
   return spec;
 }

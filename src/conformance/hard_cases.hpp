@@ -59,6 +59,10 @@ class HardCases {
   void kept_keys(BatchForm form, const std::vector<RequestShape>& uneven,
                  const std::vector<RequestShape>& growing);
 
+  /// Chunks of one key, of what leaves borders in odd places, of all keys or one fewer.
+  void chunks(BatchForm form, const std::vector<RequestShape>& uneven,
+              const std::vector<RequestShape>& growing);
+
   /// Trees of prefixes over requests of uneven tails, with whatever may stand in a level's way.
   void shared_prefixes(BatchForm form);
 

@@ -32,6 +32,7 @@ void HardCases::decode() {
   if (has(Feature::device_planning)) device_planning(uneven);
   shared_prefixes(BatchForm::decode);
   kept_keys(BatchForm::decode, uneven, growing);
+  chunks(BatchForm::decode, uneven, growing);
   add(typical(BatchForm::decode, {{1, 4096}, {1, 33}, {1, 1}}), kMatchesReference, true, {},
       "very_unequal");
   add(typical(BatchForm::idle, {}), kMatchesReference, true, {}, "idle");

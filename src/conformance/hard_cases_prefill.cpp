@@ -66,6 +66,7 @@ void HardCases::prefill() {
   long_extend();
   shared_prefixes(BatchForm::extend);
   kept_keys(BatchForm::extend, uneven, growing);
+  chunks(BatchForm::extend, uneven, growing);
   if (has(Feature::mixed_batch)) shared_prefixes(BatchForm::mixed);
 }
 

@@ -135,7 +135,7 @@ Problem make_problem(const Case& one, std::uint64_t layer) {
     if (one.mask == MaskKind::random) p.mask.push_back(random_mask(random, r));
     if (one.mask == MaskKind::tree) p.mask.push_back(tree_mask(random, r));
   }
-  p.q = random_rows(random, p.num_queries() * spec.num_qo_heads * spec.head_dim_qk, spec.q_dtype,
+  p.q = random_rows(random, p.num_queries() * spec.num_qo_heads * spec.q_columns(), spec.q_dtype,
                     one.gain);
   p.k = random_rows(random, p.num_keys() * spec.num_kv_heads * spec.head_dim_qk, spec.kv_dtype,
                     one.gain);
@@ -219,7 +219,7 @@ Result<Answer> solve(const Problem& p, const Subject& subject) {
                              {tokens, heads, dim});
   };
   LayerCall call{
-      .q = view(q, spec.q_dtype, p.num_queries(), spec.num_qo_heads, spec.head_dim_qk),
+      .q = view(q, spec.q_dtype, p.num_queries(), spec.num_qo_heads, spec.q_columns()),
       .o = view(o, DType::f32, p.num_queries(), spec.num_qo_heads, spec.head_dim_vo),
       .lse = TensorView::dense(lse.data(), DType::f32, {p.num_queries(), spec.num_qo_heads}),
       .k = view(k, spec.kv_dtype, p.num_keys(), spec.num_kv_heads, spec.head_dim_qk),

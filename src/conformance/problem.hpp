@@ -35,7 +35,7 @@ struct Problem {
   std::vector<RequestShape> requests{};
   std::vector<std::int64_t> first_query{};  ///< of each request, in rows of q
   std::vector<std::int64_t> first_key{};    ///< of each request, in rows of k and v
-  std::vector<char> q{};                    ///< [queries, num_qo_heads, head_dim_qk], q_dtype
+  std::vector<char> q{};                    ///< [queries, num_qo_heads, q_columns()], q_dtype
   std::vector<char> k{};                    ///< [keys, num_kv_heads, head_dim_qk], kv_dtype
   std::vector<char> v{};  ///< [keys, num_kv_heads, head_dim_vo]; empty: slice of k
   SparseProblem sparse{};

@@ -257,6 +257,23 @@ Outcome all_kept_equals_dense(const Subject& subject, const Case& one) {
   return against_reference(subject, problem, answer);
 }
 
+Outcome one_chunk_equals_dense(const Subject& subject, const Case& one) {
+  Answer answer;
+  Problem problem;
+  if (Outcome o = run_whole(subject, one, {}, answer, problem); o.verdict != Verdict::passed)
+    return o;
+  AttentionSpec& spec = problem.spec;
+  const std::size_t head = static_cast<std::size_t>(spec.q_columns()) * size_of(spec.q_dtype);
+  spec.variant = Variant::gqa;
+  spec.dual_chunk_len = 0;
+  const auto own = static_cast<std::ptrdiff_t>(head / kDualChunkQueries);
+  std::vector<char> q;
+  for (auto at = problem.q.begin(); at != problem.q.end(); at += static_cast<std::ptrdiff_t>(head))
+    q.insert(q.end(), at, at + own);
+  problem.q = std::move(q);
+  return against_reference(subject, problem, answer);
+}
+
 Outcome graph_replay(const Subject& subject, const Case& one) {
   auto scene = set_up(subject, one);
   if (!scene.ok()) return outcome_of(scene.status(), one);
@@ -317,6 +334,7 @@ const Property kNeighboursDoNotMatter{"neighbours_do_not_matter", neighbours_do_
 const Property kPartsMerge{"parts_merge", parts_merge};
 const Property kCascadeEqualsFlat{"cascade_equals_flat", cascade_equals_flat};
 const Property kAllKeptEqualsDense{"all_kept_equals_dense", all_kept_equals_dense};
+const Property kOneChunkEqualsDense{"one_chunk_equals_dense", one_chunk_equals_dense};
 const Property kGraphReplay{"graph_replay", graph_replay};
 
 }  // namespace attune::conformance

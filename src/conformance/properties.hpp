@@ -46,6 +46,8 @@ extern const Property kPlansRunTogether;
 extern const Property kGraphReplay;
 /// Sparse attention with room for every key is dense attention.
 extern const Property kAllKeptEqualsDense;
+/// Dual chunk attention within one chunk is dense attention with the first of a head's queries.
+extern const Property kOneChunkEqualsDense;
 /// Page tables on the device give the bits of page tables on the host, refreshed and replayed.
 extern const Property kPlansOnTheDevice;
 

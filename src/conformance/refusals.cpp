@@ -75,7 +75,8 @@ constexpr Change kChanges[] = {
      }},
     {"variant",
      [](const BackendDescriptor& backend, const Capability&, Asked& asked) {
-       for (const Variant variant : {Variant::dual_chunk, Variant::sparse_mla, Variant::gdn}) {
+       for (const Variant variant :
+            {Variant::dual_chunk, Variant::sparse_mla, Variant::gdn, Variant::minimax_sparse}) {
          const bool served =
              std::any_of(backend.capabilities.begin(), backend.capabilities.end(),
                          [&](const Capability& other) { return other.variants.contains(variant); });
@@ -204,7 +205,7 @@ constexpr Change kChanges[] = {
     {"unequal_head_dims",
      [](const BackendDescriptor& b, const Capability& r, Asked& a) {
        // Where dims are listed, another rule speaks for them.
-       if (a.spec.variant != Variant::gqa || !r.head_dims.empty()) return false;
+       if (!has_kv_heads(a.spec.variant) || !r.head_dims.empty()) return false;
        return without<Feature::unequal_head_dims>(b, r, a, [](AttentionSpec& s) {
          s.head_dim_qk = 64;
          s.head_dim_vo = 32;

@@ -200,7 +200,7 @@ Result<std::unique_ptr<Prepared>> Stage::prepare(const Step& step) {
   const auto nothing = [](const TensorView&, std::vector<char>&) {};
   const std::int64_t rows = p.qo_indptr.back();
   if (Status s = token_tensor(p.q, p.call.q, queries, spec.q_dtype, rows, spec.num_qo_heads,
-                              spec.head_dim_qk);
+                              spec.q_columns());
       !s.ok())
     return s;
   if (Status s = token_tensor(p.o, p.call.o, nothing, spec.o_dtype, rows, spec.num_qo_heads,

@@ -47,6 +47,7 @@ AttentionSpec spec_of(const AttentionConfig& a, const GroupDTypes& dtypes) {
   s.causal = a.causal;
   if (a.sliding_window > 0) s.window_left = a.sliding_window - 1;
   if (a.kind == AttentionLayerKind::chunked) s.attention_chunk = a.attention_chunk;
+  if (s.variant == Variant::dual_chunk) s.dual_chunk_len = a.dual_chunk.period();
   s.sinks = a.sinks;
   s.alibi = a.alibi;
   s.relative_bias = a.relative_bias;

@@ -95,6 +95,16 @@ struct IndexerConfig {
   [[nodiscard]] bool operator==(const IndexerConfig&) const = default;
 };
 
+/// Dual chunk attention (Qwen2.5-1M): positions count anew in every chunk, so that no distance
+/// exceeds chunk_size, and those up to local_size are true.
+struct DualChunkConfig {
+  std::int64_t chunk_size = 0;        ///< 0 = off
+  std::int64_t local_size = 0;        ///< below chunk_size
+  std::int64_t original_context = 0;  ///< positions beyond it sharpen the softmax; 0 = none do
+  [[nodiscard]] std::int64_t period() const { return chunk_size - local_size; }
+  [[nodiscard]] bool operator==(const DualChunkConfig&) const = default;
+};
+
 /// One way to attend that some layers share.
 struct AttentionConfig {
   AttentionLayerKind kind = AttentionLayerKind::full;
@@ -107,6 +117,7 @@ struct AttentionConfig {
   std::int64_t sliding_window =
       0;  ///< keys seen, own position included (Hugging Face's count); 0 = off
   std::int64_t attention_chunk = 0;  ///< chunked; 0 = off
+  DualChunkConfig dual_chunk;
   bool causal = true;
   bool sinks = false;
   bool alibi = false;
@@ -166,10 +177,10 @@ struct LinearConfig {
   bool norm_before_gate = false;  ///< otherwise the gate is applied before the norm
   double time_step_min = 0.0;     ///< mamba2: clamp of softplus(dt)
   double time_step_max = std::numeric_limits<double>::infinity();
-  bool allow_negative_eigenvalues = false;               ///< OLMo-Hybrid: beta in (0, 2)
-  double gate_lower_bound = 0.0;                         ///< Kimi-K3; 0 = none
-  bool full_rank_gate = false;                           ///< Kimi-K3
-  std::array<double, 5> ssm_multipliers{1, 1, 1, 1, 1};  ///< Falcon-H1: z, x, B, C, dt
+  bool allow_negative_eigenvalues = false;                ///< OLMo-Hybrid: beta in (0, 2)
+  double gate_lower_bound = 0.0;                          ///< Kimi-K3; 0 = none
+  bool full_rank_gate = false;                            ///< Kimi-K3
+  std::array<double, 5> ssm_multipliers{1, 1, 1, 1, 1};   ///< Falcon-H1: z, x, B, C, dt
   std::shared_ptr<const LinearFamilyLayers> described{};  ///< by a plugin's record; else none
   [[nodiscard]] bool operator==(const LinearConfig&) const = default;
 };

@@ -1,6 +1,9 @@
 // Families of plain decoder layers.
 #include <cmath>
+#include <cstdint>
+#include <limits>
 
+#include "base/join.hpp"
 #include "model/config_draft.hpp"
 
 namespace attune::model {
@@ -38,9 +41,18 @@ void build_qwen2(ConfigDraft& d) {
   d.attention.o_bias = false;
   if (const auto chunks = d.text.section("dual_chunk_attention_config")) {
     d.attention.kind = AttentionLayerKind::dual_chunk;
-    d.attention.attention_chunk = chunks->integer("chunk_size", 0);
-    if (d.attention.attention_chunk < 1)
-      d.complain("config: dual_chunk_attention_config.chunk_size is missing or below 1");
+    DualChunkConfig& dual = d.attention.dual_chunk;
+    dual = {.chunk_size = chunks->integer("chunk_size", 0),
+            .local_size = chunks->integer("local_size", 1024),
+            .original_context = chunks->integer("original_max_position_embeddings", 0)};
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();  // positions' type
+    if (dual.local_size < 0 || dual.chunk_size <= dual.local_size || dual.chunk_size > kMost) {
+      d.complain(
+          base::join("config: dual_chunk_attention_config wants 0 <= local_size < "
+                     "chunk_size < 2^31, has ",
+                     dual.local_size, " and ", dual.chunk_size));
+      dual = {.chunk_size = 1};
+    }
   }
   // use_sliding_window false is the rule; where true, the first max_window_layers stay full.
   const bool slides =

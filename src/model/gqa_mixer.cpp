@@ -25,6 +25,15 @@ Norm load_qk_norm(Loader& loader, const AttentionConfig& config, const std::stri
   return {};
 }
 
+/// Where a head's queries stand: in their own chunk as its keys do, one chunk further on for keys
+/// of the chunk before, and at one place for all earlier ones.
+std::array<PositionMap, kDualChunkQueries> query_positions(const DualChunkConfig& c) {
+  const std::int64_t period = c.period();
+  return {PositionMap{.period = period, .offset = 0, .most = period},
+          PositionMap{.period = period, .offset = period, .most = c.chunk_size},
+          PositionMap{.period = 1, .offset = 2 * period - 1, .most = c.chunk_size}};
+}
+
 void apply_qk_norm(Ops& ops, QkNorm kind, const Norm& norm, const TensorView& x,
                    std::int64_t head_dim, const TensorView& x_heads) {
   // A gated query's heads are not adjacent; per-layer norms never meet gates.
@@ -44,8 +53,14 @@ GqaMixer::GqaMixer(Loader& loader, int layer)
       group_(loader.attention_group(layer)),
       dtype_(loader.spec(group_).q_dtype),
       config_(*loader.config().attention_of(layer)),
-      rope_(loader.ropes().rope_index(config_.rope)),
+      rope_(in_chunks() ? -1 : loader.ropes().rope_index(config_.rope)),
       temperature_(loader.ropes().temperature_index(config_)) {
+  if (in_chunks()) {
+    const auto positions = query_positions(config_.dual_chunk);
+    for (std::size_t i = 0; i < positions.size(); ++i)
+      query_ropes_[i] = loader.ropes().rope_index(config_.rope, positions[i]);
+    rope_ = query_ropes_[0];  // keys'
+  }
   const int source = loader.config().layers[static_cast<std::size_t>(layer)].kv_source;
   kv_layer_ = source < 0 ? layer : source;
   const std::string prefix = loader.layer(layer);
@@ -96,6 +111,9 @@ GqaMixer::Tensors GqaMixer::take(StepMemory& memory, std::int64_t num_tokens) co
   if (config_.k_is_v && writes_cache()) {
     t.values = memory.take(DType::f32, {num_tokens, config_.num_kv_heads * config_.head_dim_vo});
   }
+  const std::int64_t q_width = std::int64_t{config_.num_qo_heads} * config_.head_dim_qk *
+                               (in_chunks() ? kDualChunkQueries : 1);
+  if (in_chunks()) t.queries = memory.take(DType::f32, {num_tokens, q_width});
   t.o = memory.take(DType::f32, {num_tokens, output_->columns()});
   const std::int64_t keys = config_.num_kv_heads;
   t.o_narrow = take_narrow(memory, dtype_, num_tokens, output_->columns());
@@ -103,8 +121,7 @@ GqaMixer::Tensors GqaMixer::take(StepMemory& memory, std::int64_t num_tokens) co
     t.qkv_narrow = take_narrow(memory, dtype_, num_tokens, qkv_->rows());
     return t;
   }
-  t.q_narrow = take_narrow(memory, dtype_, num_tokens,
-                           static_cast<std::int64_t>(config_.num_qo_heads) * config_.head_dim_qk);
+  t.q_narrow = take_narrow(memory, dtype_, num_tokens, q_width);
   if (writes_cache()) {
     t.k_narrow = take_narrow(memory, dtype_, num_tokens, keys * config_.head_dim_qk);
     t.v_narrow = take_narrow(memory, dtype_, num_tokens, keys * config_.head_dim_vo);
@@ -114,8 +131,20 @@ GqaMixer::Tensors GqaMixer::take(StepMemory& memory, std::int64_t num_tokens) co
 
 bool GqaMixer::narrows_together() const {
   constexpr int kAligned = 8;  // backends load 16 bytes
-  return writes_cache() && !config_.k_is_v && !config_.output_gate &&
+  return writes_cache() && !config_.k_is_v && !config_.output_gate && !in_chunks() &&
          config_.head_dim_qk % kAligned == 0 && config_.head_dim_vo % kAligned == 0;
+}
+
+void GqaMixer::turn_queries(Step& step, const TensorView& q, const TensorView& out) const {
+  TensorView turned = heads(out, std::int64_t{kDualChunkQueries} * config_.head_dim_qk);
+  turned.shape[2] = config_.head_dim_qk;
+  for (const int rope : query_ropes_) {
+    step.ops.convert(q, turned);
+    if (rope >= 0)
+      step.ops.rope(turned, step.cos_sin[static_cast<std::size_t>(rope)], 0,
+                    config_.rope.interleaved);
+    turned.data = static_cast<float*>(turned.data) + config_.head_dim_qk;
+  }
 }
 
 void GqaMixer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
@@ -163,7 +192,7 @@ Status GqaMixer::forward(Step& step, const TensorView& x, const TensorView& out)
   if (norm_first) normalise();
   if (rope_ >= 0) {
     const TensorView& cos_sin = step.cos_sin[static_cast<std::size_t>(rope_)];
-    ops.rope(q, cos_sin, 0, config_.rope.interleaved);
+    if (!in_chunks()) ops.rope(q, cos_sin, 0, config_.rope.interleaved);
     if (writes_cache()) ops.rope(k, cos_sin, 0, config_.rope.interleaved);
   }
   if (norm_last) normalise();
@@ -184,6 +213,10 @@ Status GqaMixer::forward(Step& step, const TensorView& x, const TensorView& out)
     k = heads(columns(t.qkv_narrow, q_width, k_width), dim);
     v = heads(columns(t.qkv_narrow, q_width + k_width, v_width), config_.head_dim_vo);
   } else {
+    if (in_chunks()) {
+      turn_queries(step, q, t.queries);
+      q = heads(t.queries, kDualChunkQueries * dim);
+    }
     attention_q = narrowed(ops, q, t.q_narrow);
   }
   if (writes_cache() && t.qkv_narrow.rank == 0) {

@@ -4,6 +4,7 @@
 // is here.
 #pragma once
 
+#include <array>
 #include <memory>
 
 #include "model/layer_part.hpp"
@@ -20,14 +21,18 @@ class GqaMixer final : public LayerPart {
 
  private:
   struct Tensors {
-    TensorView qkv;     ///< [tokens, q | k | v]
-    TensorView values;  ///< [tokens, v], where values are made from keys
-    TensorView o;       ///< [tokens, num_qo_heads * head_dim_vo]
+    TensorView qkv;      ///< [tokens, q | k | v]
+    TensorView values;   ///< [tokens, v], where values are made from keys
+    TensorView queries;  ///< [tokens, num_qo_heads * kDualChunkQueries * head_dim_qk], dual_chunk
+    TensorView o;        ///< [tokens, num_qo_heads * head_dim_vo]
     /// attention_call.hpp; q, k and v by themselves, or all three as they lie in qkv.
     TensorView q_narrow, k_narrow, v_narrow, qkv_narrow, o_narrow;
   };
   [[nodiscard]] Tensors take(StepMemory& memory, std::int64_t num_tokens) const;
   [[nodiscard]] bool narrows_together() const;
+  /// The queries of every head, turned for each kind of keys.
+  void turn_queries(Step& step, const TensorView& q, const TensorView& out) const;
+  [[nodiscard]] bool in_chunks() const { return config_.kind == AttentionLayerKind::dual_chunk; }
   [[nodiscard]] bool writes_cache() const { return kv_layer_ == layer_; }
 
   int layer_;
@@ -36,6 +41,7 @@ class GqaMixer final : public LayerPart {
   DType dtype_;  ///< of q, k, v and o as attention sees them
   AttentionConfig config_;
   int rope_;
+  std::array<int, kDualChunkQueries> query_ropes_{};  ///< of dual_chunk
   int temperature_;
   std::unique_ptr<Linear> qkv_;
   std::unique_ptr<Linear> output_;

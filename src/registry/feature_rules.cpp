@@ -47,7 +47,7 @@ constexpr FeatureRule kFeatureRules[] = {
      }},
     {Feature::unequal_head_dims,
      [](const AttentionSpec& s, const SelectionOptions&) {
-       return s.variant == Variant::gqa && s.head_dim_qk != s.head_dim_vo;
+       return has_kv_heads(s.variant) && s.head_dim_qk != s.head_dim_vo;
      },
      [](const AttentionSpec& s, const SelectionOptions&) {
        return join("K ", s.head_dim_qk, ", V ", s.head_dim_vo);

@@ -45,7 +45,7 @@ inline constexpr PreferenceRow kPreferences[] = {
      .candidates = {{"intel_amx"}, {"cpu"}, {"torch_native"}, {"reference"}}},
 
     {.devices = {DeviceClass::cpu, DeviceClass::cpu_amx},
-     .variants = {Variant::sparse_mla},
+     .variants = {Variant::sparse_mla, Variant::dual_chunk},
      .candidates = {{"cpu"}, {"reference"}}},
 
     {.devices = {DeviceClass::sm7x},

@@ -14,8 +14,8 @@
 #include <attune/registry.hpp>
 
 #include "device/thread_pool.hpp"
-#include "model/cpu_ops.hpp"
 #include "model/config_parse.hpp"
+#include "model/cpu_ops.hpp"
 
 namespace attune::conformance {
 namespace {
@@ -32,10 +32,10 @@ std::vector<std::string> model_names() {
 
 /// The families whose every layer is softmax attention over a cache: reference and cpu take all of
 /// them, and torch_native refuses only what its descriptor does not name.
-const std::set<std::string> kDense{"cohere2",     "exaone4",    "gemma2",        "gemma3_text",
-                                   "gemma4_text", "gpt_oss",    "granite_swa",   "llama",
-                                   "llama4_text", "minimax_m2", "mimo_v2_flash", "mistral",
-                                   "olmo3",       "qwen2",      "qwen3",         "smollm3"};
+const std::set<std::string> kDense{
+    "cohere2",     "exaone4", "gemma2",      "gemma3_text", "gemma4_text",   "gpt_oss",
+    "granite_swa", "llama",   "llama4_text", "minimax_m2",  "mimo_v2_flash", "mistral",
+    "olmo3",       "qwen2",   "qwen2_1m",    "qwen3",       "smollm3"};
 const std::set<std::string> kReasons{"soft_cap", "sinks", "attention_chunk", "variant"};
 
 class GoldenModel : public testing::TestWithParam<std::string> {
@@ -43,8 +43,8 @@ class GoldenModel : public testing::TestWithParam<std::string> {
   Result<GoldenOutcome> run(std::string_view backend) {
     GoldenRun run;
     run.folder = models_folder() + "/" + GetParam();
-    auto ops = model::make_cpu_ops(*threads_,
-                                   {.weights = model::CpuWeights::f32, .isa = device_.isa});
+    auto ops =
+        model::make_cpu_ops(*threads_, {.weights = model::CpuWeights::f32, .isa = device_.isa});
     if (!ops.ok()) return ops.status();
     run.ops = ops->get();
     run.tolerance = golden_tolerance(DType::f32);

@@ -171,13 +171,33 @@ TEST(ConfigParse, SharedIndexersOfGlm52) {
   EXPECT_FALSE(load("deepseek-v3.2").attention[0].indexer.rope_interleaved);
 }
 
-TEST(ConfigParse, DualChunkIsAConfigKey) {
+Result<ModelConfig> with_dual_chunks(const std::string& section) {
   std::string text = llama_with(
-      R"(, "max_position_embeddings": 1010000, "dual_chunk_attention_config": {"chunk_size": 262144})");
+      R"(, "max_position_embeddings": 1010000, "dual_chunk_attention_config": {)" + section + "}");
   text.replace(text.find("\"llama\""), 7, "\"qwen2\"");
-  const Result<ModelConfig> c = parse_config(text);
+  return parse_config(text);
+}
+
+TEST(ConfigParse, DualChunkIsAConfigKey) {
+  const Result<ModelConfig> c = with_dual_chunks(
+      R"("chunk_size": 262144, "local_size": 8192, "original_max_position_embeddings": 262144)");
   ASSERT_TRUE(c.ok()) << c.status().text();
-  EXPECT_EQ(attention_groups(*c, {})[0].spec.variant, Variant::dual_chunk);
+  const AttentionSpec spec = attention_groups(*c, {})[0].spec;
+  EXPECT_EQ(spec.variant, Variant::dual_chunk);
+  EXPECT_EQ(spec.dual_chunk_len, 253952);
+  EXPECT_EQ(spec.attention_chunk, 0);
+  EXPECT_EQ(c->attention[0].dual_chunk.original_context, 262144);
+}
+
+TEST(ConfigParse, DualChunksThatHoldNothingAreRefused) {
+  for (const char* section :
+       {R"("local_size": 8192)", R"("chunk_size": 8192, "local_size": 8192)",
+        R"("chunk_size": 8192, "local_size": -1)", R"("chunk_size": 2147483648)"}) {
+    const Result<ModelConfig> c = with_dual_chunks(section);
+    ASSERT_FALSE(c.ok()) << section;
+    EXPECT_NE(c.status().text().find("local_size < chunk_size"), std::string::npos)
+        << c.status().text();
+  }
 }
 
 TEST(ConfigParse, ComputeIsFp32OnACpuAndHalfWhereKernelsAre) {

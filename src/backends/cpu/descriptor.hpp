@@ -7,6 +7,7 @@
 #include <attune/descriptor.hpp>
 #include <attune/status.hpp>
 
+#include "backends/shared/dual_chunk_row.hpp"
 #include "backends/shared/sparse_rows.hpp"
 
 namespace attune::backends::cpu {
@@ -62,6 +63,7 @@ inline constexpr BackendDescriptor kDescriptor{
                       Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
                       Feature::tree_verify | Feature::cascade | Feature::batch_invariant |
                       Feature::deterministic | Feature::chunked_prefix},
+         shared::kDualChunk,
          shared::kSparseLatents,
          shared::kSparsePackedLatents},
     .paper = "Online softmax, arXiv:1805.02867; FlashAttention-2, arXiv:2307.08691; Flash-Decoding",

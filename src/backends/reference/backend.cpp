@@ -87,7 +87,7 @@ class ReferencePlan final : public Plan {
 
 /// One thread's slice of the workspace.
 struct Slice {
-  double* q;       ///< [head_dim_qk]
+  double* q;       ///< [q_columns]
   double* row;     ///< [max(head_dim_qk, head_dim_vo)]: one stored key or value
   double* o;       ///< [head_dim_vo]
   double* logits;  ///< [max_logits]
@@ -107,14 +107,14 @@ std::int64_t indexer_doubles(const AttentionSpec& spec, std::int64_t max_kv_len)
 }
 
 std::int64_t thread_doubles(const AttentionSpec& spec, std::int64_t max_kv_len) {
-  return std::int64_t{spec.head_dim_qk} + std::max(spec.head_dim_qk, spec.head_dim_vo) +
+  return std::int64_t{spec.q_columns()} + std::max(spec.head_dim_qk, spec.head_dim_vo) +
          spec.head_dim_vo + max_logits(spec, max_kv_len) + indexer_doubles(spec, max_kv_len);
 }
 
 Slice slice_of(const Workspace& workspace, const AttentionSpec& spec, std::int64_t max_kv_len,
                int thread) {
   auto* base = static_cast<double*>(workspace.device) + thread * thread_doubles(spec, max_kv_len);
-  double* row = base + spec.head_dim_qk;
+  double* row = base + spec.q_columns();
   double* o = row + std::max(spec.head_dim_qk, spec.head_dim_vo);
   return {.q = base, .row = row, .o = o, .logits = o + spec.head_dim_vo};
 }
@@ -156,6 +156,13 @@ struct Run {
     if (call.alibi_slopes != nullptr)
       s -= static_cast<double>(call.alibi_slopes[h]) * static_cast<double>(std::abs(p - j));
     return s;
+  }
+
+  /// Which of a head's queries meets the key at position j.
+  [[nodiscard]] std::int64_t query_for(std::int64_t p, std::int64_t j) const {
+    if (spec.variant != Variant::dual_chunk) return 0;
+    const std::int64_t chunks_back = p / spec.dual_chunk_len - j / spec.dual_chunk_len;
+    return std::min<std::int64_t>(chunks_back, kDualChunkQueries - 1);
   }
 
   /// A query: whose it is, where it stands, which of the request's keys it may see.
@@ -220,13 +227,14 @@ struct Run {
 
     const std::int64_t offset = batch.kv_offset[i];
 
-    read_row(call.q, token, h, spec.head_dim_qk, work.q);
+    read_row(call.q, token, h, spec.q_columns(), work.q);
     double largest = -std::numeric_limits<double>::infinity();
     double* next = work.logits;
     for_each_key(query, token, [&](std::int64_t c) {
       k.read(batch.slot(i, c), kv_head, work.row);
+      const double* const q = work.q + query_for(query.position, offset + c) * spec.head_dim_qk;
       double dot = 0.0;
-      for (int d = 0; d < spec.head_dim_qk; ++d) dot += work.q[d] * work.row[d];
+      for (int d = 0; d < spec.head_dim_qk; ++d) dot += q[d] * work.row[d];
       *next = logit(dot, k_scale, h, query.position, offset + c);
       largest = std::max(largest, *next++);
     });
@@ -380,7 +388,7 @@ Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
     return unsupported(base::join("reference runs on cpu, not on ", name(context.device.kind)));
   if (is_linear(spec.variant))
     return shared::make_linear(kDescriptor, context, shared::LinearKernels::reference);
-  if (spec.variant != Variant::gqa && !is_latent(spec.variant))
+  if (!is_dense(spec.variant))
     return unsupported(base::join("reference does not serve ", name(spec.variant)));
   if (spec.relative_bias)
     return unsupported("reference adds no learned relative bias: the call has no tensor for it");

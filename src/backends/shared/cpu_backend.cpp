@@ -43,6 +43,14 @@ class CpuBackend final : public CpuPlanned<Setup, CpuPlan> {
   [[nodiscard]] dense::Params params_of(const CpuPlan& plan, const LayerCall& call) const;
 };
 
+/// `p` for another of a head's queries and the keys it meets.
+dense::Params with_query(dense::Params p, int query, std::int64_t num_tokens) {
+  const std::int64_t columns = std::int64_t{query} * p.head_dim_qk;
+  p.q.data = static_cast<char*>(p.q.data) + columns * static_cast<std::int64_t>(size_of(p.q.dtype));
+  p.visible += query * num_tokens;
+  return p;
+}
+
 attention::PagedKv CpuBackend::keys_of(const CpuPlan& plan, const LayerCall& call) const {
   const bool ragged = plan.facts.source == KvSource::ragged;
   attention::PagedKv kv = ragged ? ragged_keys(call, context_.spec.variant)
@@ -115,10 +123,10 @@ Status CpuBackend::run(const Plan& plan, const LayerCall& call, Stream) {
         const Work& w = *static_cast<const Work*>(context);
         const WorkItem& item = w.plan.items[static_cast<std::size_t>(n)];
         void* const scratch = w.plan.parts.scratch + thread * w.plan.scratch_bytes;
-        if (item.decodes)
-          w.decode_kernel(w.decode, item.item, scratch);
-        else
-          w.prefill_kernel(w.prefill, item.item, scratch);
+        const dense::Params& p = item.decodes ? w.decode : w.prefill;
+        const dense::Kernel kernel = item.decodes ? w.decode_kernel : w.prefill_kernel;
+        if (item.query == 0) return kernel(p, item.item, scratch);
+        kernel(with_query(p, item.query, w.plan.facts.num_qo_tokens), item.item, scratch);
       },
       &work);
   executor_->run(

@@ -53,7 +53,7 @@ std::int64_t keys_read(const BatchView& batch, const plan::Cascade& cascade) {
 
 /// The keys of `limit` that any of the block's rows sees, and what the block costs: row-key
 /// products, packing.
-void survey(const AttentionSpec& spec, const std::vector<KeyRange>& visible, KeyRange limit,
+void survey(const AttentionSpec& spec, std::span<const KeyRange> visible, KeyRange limit,
             Block& block) {
   KeyRange all{INT64_MAX, 0};
   KeyRange shared = limit;
@@ -93,7 +93,7 @@ bool decodes(const AttentionSpec& spec, std::int64_t qo_len) {
 }
 
 std::vector<Block> own_blocks(const Setup& setup, const BatchView& batch,
-                              const std::vector<KeyRange>& visible, const plan::Cascade& cascade) {
+                              std::span<const KeyRange> visible, const plan::Cascade& cascade) {
   const AttentionSpec& spec = setup.spec;
   const std::int64_t group = spec.gqa_group_size();
   const HeadBlocks heads = head_blocks(spec);
@@ -168,7 +168,7 @@ plan::CascadeCosts cascade_costs(const Setup& setup) {
 }
 
 std::vector<Block> level_blocks(const Setup& setup, const plan::SharedLevel& level,
-                                const std::vector<KeyRange>& visible) {
+                                std::span<const KeyRange> visible) {
   const AttentionSpec& spec = setup.spec;
   const std::int64_t group = spec.gqa_group_size();
   const HeadBlocks heads = head_blocks(spec);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <attune/batch.hpp>
@@ -40,11 +41,11 @@ struct HeadBlocks {
 
 /// Every request's rows against the keys it reads by itself.
 [[nodiscard]] std::vector<Block> own_blocks(const Setup& setup, const BatchView& batch,
-                                            const std::vector<attention::KeyRange>& visible,
+                                            std::span<const attention::KeyRange> visible,
                                             const plan::Cascade& cascade);
 
 /// All requests' rows against the keys of one level.
 [[nodiscard]] std::vector<Block> level_blocks(const Setup& setup, const plan::SharedLevel& level,
-                                              const std::vector<attention::KeyRange>& visible);
+                                              std::span<const attention::KeyRange> visible);
 
 }  // namespace attune::backends::shared

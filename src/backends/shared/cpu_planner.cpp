@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/dual_chunk.hpp"
 #include "backends/shared/cpu_blocks.hpp"
 #include "base/math.hpp"
 #include "kernels/dense/scratch.hpp"
@@ -36,6 +37,19 @@ plan::SplitPolicy split_policy(const Setup& setup) {
 constexpr std::int64_t kCascadeTokens = 512;
 constexpr std::int64_t kCascadeStates = 4;
 
+/// Queries that a head has, each with keys of its own.
+int num_queries(const AttentionSpec& spec) {
+  return spec.variant == Variant::dual_chunk ? kDualChunkQueries : 1;
+}
+
+/// Room for rows that meet keys of several chunks: each of a head's queries makes a state.
+std::int64_t chunk_states(const Setup& setup, const BatchBounds& bounds) {
+  const AttentionSpec& spec = setup.spec;
+  const int queries = num_queries(spec);
+  if (queries == 1 || bounds.max_kv_len <= spec.dual_chunk_len) return 0;
+  return bounds.max_qo_tokens * spec.num_qo_heads * queries;
+}
+
 std::int64_t cascade_states(const Setup& setup, const BatchBounds& bounds) {
   if (setup.cascade == plan::CascadeMode::off || bounds.max_batch < 2) return 0;
   return std::min(bounds.max_qo_tokens, kCascadeTokens) * setup.spec.num_qo_heads * kCascadeStates;
@@ -55,7 +69,7 @@ std::int64_t max_split_rows(const Setup& setup, const BatchBounds& bounds) {
 struct Sizes {
   int num_threads;
   std::int64_t scratch_bytes;
-  std::int64_t partial_rows;    ///< split blocks' and cascade_states
+  std::int64_t partial_rows;    ///< split blocks', cascade_states and chunk_states
   std::int64_t cascade_states;  ///< one a row for each level and for its own keys
   std::int64_t head_dim_vo;
 };
@@ -68,21 +82,31 @@ Sizes sizes(const Setup& setup, const BatchBounds& bounds) {
   const bool decoding = decodes(spec, 1);
   const std::int64_t total_keys =
       std::min(bounds.max_kv_entries * bounds.page_size, bounds.max_batch * bounds.max_kv_len);
+  const int queries = num_queries(spec);
   const std::int64_t parts =
       plan::max_split_parts(split_policy(setup), spec.num_kv_heads * head_blocks(spec).count,
-                            bounds.max_batch, bounds.max_kv_len, total_keys);
-  return {.num_threads = setup.num_threads,
-          .scratch_bytes = std::max(prefills ? prefill_scratch(setup).bytes : 0,
-                                    decoding ? decode_scratch(setup).bytes : 0),
-          .partial_rows = parts * max_split_rows(setup, bounds) + states,
-          .cascade_states = states,
-          .head_dim_vo = spec.head_dim_vo};
+                            bounds.max_batch * queries, bounds.max_kv_len, total_keys * queries);
+  return {
+      .num_threads = setup.num_threads,
+      .scratch_bytes = std::max(prefills ? prefill_scratch(setup).bytes : 0,
+                                decoding ? decode_scratch(setup).bytes : 0),
+      .partial_rows = parts * max_split_rows(setup, bounds) + states + chunk_states(setup, bounds),
+      .cascade_states = states,
+      .head_dim_vo = spec.head_dim_vo};
 }
 
 Parts lay_out(plan::WorkspaceCutter& cut, const Sizes& n) {
   return {.scratch = cut.take<std::byte>(n.num_threads * n.scratch_bytes),
           .partial_o = cut.take<float>(n.partial_rows * n.head_dim_vo),
           .partial_lse = cut.take<float>(n.partial_rows)};
+}
+
+/// The keys of all tokens' first queries, then of all their second ones, and so on.
+void list_chunks(const BatchView& batch, std::int64_t chunk_len, std::vector<KeyRange>& visible) {
+  for (int query = 0; query < kDualChunkQueries; ++query)
+    for (std::int64_t i = 0; i < batch.batch_size(); ++i)
+      for (std::int64_t p = batch.kv_len(i) - batch.qo_len(i); p < batch.kv_len(i); ++p)
+        visible.push_back(attention::dual_chunk_range(query, chunk_len, p));
 }
 
 /// What each query token sees and where it stands.
@@ -93,6 +117,8 @@ void place_queries(const Setup& setup, const BatchView& batch, CpuPlan& plan) {
                                  .window_right = spec.window_right,
                                  .attention_chunk = spec.attention_chunk};
   plan.visible.clear();
+  if (num_queries(spec) > 1) list_chunks(batch, spec.dual_chunk_len, plan.visible);
+  const bool by_rule = plan.visible.empty();
   plan.key_position.clear();
   plan.temperature.clear();
   for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
@@ -100,7 +126,7 @@ void place_queries(const Setup& setup, const BatchView& batch, CpuPlan& plan) {
     const std::int64_t end = first + batch.kv_len(i);
     for (std::int64_t p = end - batch.qo_len(i); p < end; ++p) {
       const KeyRange range = attention::visible_range(rule, p, first, end);
-      plan.visible.push_back({range.begin - first, range.end - first});
+      if (by_rule) plan.visible.push_back({range.begin - first, range.end - first});
       plan.key_position.push_back(p - first);
       if (spec.xai_temperature_len > 0)
         plan.temperature.push_back(
@@ -123,15 +149,20 @@ class ItemMaker {
     std::vector<std::vector<Block>> shared;
     for (const plan::SharedLevel& level : cascade_.levels)
       shared.push_back(level_blocks(setup_, level, plan_.visible));
-    const std::vector<Block> own = own_blocks(setup_, batch_, plan_.visible, cascade_);
-    for (const Block& block : own) total_cost_ += block.cost;
-    for (const auto& blocks : shared)
-      for (const Block& block : blocks) total_cost_ += block.cost;
+    // The same blocks of rows for each query of a head, against other keys.
+    std::vector<std::vector<Block>> own;
+    const auto tokens = static_cast<std::size_t>(batch_.num_qo_tokens());
+    for (std::size_t first = 0; first < plan_.visible.size(); first += tokens)
+      own.push_back(
+          own_blocks(setup_, batch_, std::span(plan_.visible).subspan(first, tokens), cascade_));
+    for (const auto* some : {&own, &shared})
+      for (const auto& blocks : *some)
+        for (const Block& block : blocks) total_cost_ += block.cost;
 
     plan_.merges.clear();
     plan_.sources.clear();
     for (std::size_t i = 0; i < shared.size(); ++i) add_level(cascade_.levels[i], shared[i]);
-    for (const Block& block : own) add_own(block);
+    for (std::size_t i = 0; !own.empty() && i < own[0].size(); ++i) add_own(own, i);
     plan_.items.clear();
     for (const std::int32_t i : plan::costliest_first(costs_))
       plan_.items.push_back(items_[static_cast<std::size_t>(i)]);
@@ -140,8 +171,8 @@ class ItemMaker {
 
  private:
   void add_item(const Block& block, KeyRange keys, std::int64_t partial_row,
-                std::int64_t partial_stride, double cost) {
-    WorkItem work{.item = block.item, .decodes = block.decodes};
+                std::int64_t partial_stride, double cost, int query = 0) {
+    WorkItem work{.item = block.item, .decodes = block.decodes, .query = query};
     work.item.kv_begin = std::max(work.item.kv_begin, keys.begin);
     work.item.kv_end = std::max(std::min(work.item.kv_end, keys.end), work.item.kv_begin);
     work.item.partial_row = partial_row;
@@ -179,12 +210,28 @@ class ItemMaker {
     level_states_.push_back(source);
   }
 
-  void add_own(const Block& block) {
+  /// Block `index` of each of the queries: rows that meet keys of several write states.
+  void add_own(const std::vector<std::vector<Block>>& blocks, std::size_t index) {
+    const auto has_keys = [&](const std::vector<Block>& of_query) {
+      return of_query[index].item.kv_begin < of_query[index].item.kv_end;
+    };
+    const bool shares = cascade_.level_of(blocks[0][index].item.request) >= 0;
+    const auto met = std::count_if(blocks.begin(), blocks.end(), has_keys);
+    std::vector<kernels::merge_states::Source> states;
+    // Rows that see nothing are written all the same.
+    if (met == 0 && !shares) add_states(blocks[0][index], 0, false, states);
+    for (std::size_t query = 0; query < blocks.size(); ++query)
+      if (has_keys(blocks[query]))
+        add_states(blocks[query][index], static_cast<int>(query), shares || met > 1, states);
+    if (shares || !states.empty()) add_merge(blocks[0][index], states);
+  }
+
+  /// Items of a block and one query; `states` receives theirs, if they are several or if `partial`.
+  void add_states(const Block& block, int query, bool partial,
+                  std::vector<kernels::merge_states::Source>& states) {
     const dense::Item& whole = block.item;
     const std::int64_t rows = whole.num_tokens * whole.num_heads;
-    const bool shares = cascade_.level_of(whole.request) >= 0;
     const KeyRange range{whole.kv_begin, whole.kv_end};
-    if (shares && range.begin >= range.end) return add_merge(block, {});
     // A request of several blocks gives every thread work already; unsplit, its bits do not depend
     // on how many blocks there are, nor a prompt's on how it is cut into steps.
     const bool may_split =
@@ -193,12 +240,12 @@ class ItemMaker {
     const plan::KvSplit split =
         may_split ? plan::split_kv(own_policy(block), range, block.cost, total_cost_)
                   : plan::KvSplit{.range = range};
-    const bool partial = shares || split.num_parts > 1;
+    partial = partial || split.num_parts > 1;
     for (std::int64_t part = 0; part < split.num_parts; ++part)
       add_item(block, split.part(part), partial ? partial_rows_ + part * rows : -1, whole.num_heads,
-               block.cost / static_cast<double>(split.num_parts));
+               block.cost / static_cast<double>(split.num_parts), query);
     if (!partial) return;
-    add_merge(block, {.first_row = partial_rows_,
+    states.push_back({.first_row = partial_rows_,
                       .token_stride = whole.num_heads,
                       .part_stride = rows,
                       .num_parts = split.num_parts});
@@ -216,7 +263,7 @@ class ItemMaker {
 
   /// Joins the states of a request's own keys, if any, and of its levels. One thread would read
   /// all parts of a long request at its own speed: the rows are shared out.
-  void add_merge(const Block& block, const kernels::merge_states::Source& own) {
+  void add_merge(const Block& block, const std::vector<kernels::merge_states::Source>& own) {
     const dense::Item& whole = block.item;
     const std::int64_t rows =
         base::ceil_div<std::int64_t>(whole.num_tokens * whole.num_heads, setup_.num_threads);
@@ -229,21 +276,23 @@ class ItemMaker {
         piece.num_tokens = std::min(tokens, whole.num_tokens - t);
         piece.first_head += static_cast<int>(h);
         piece.num_heads = static_cast<int>(std::min(heads, whole.num_heads - h));
-        kernels::merge_states::Source states = own;
-        states.first_row += t * own.token_stride + h;
+        std::vector<kernels::merge_states::Source> states = own;
+        for (kernels::merge_states::Source& source : states)
+          source.first_row += t * source.token_stride + h;
         add_merge_of(piece, states);
       }
     }
   }
 
-  void add_merge_of(const dense::Item& rows, const kernels::merge_states::Source& own) {
+  void add_merge_of(const dense::Item& rows,
+                    const std::vector<kernels::merge_states::Source>& own) {
     kernels::merge_states::Item merge{
         .first_token = rows.first_token,
         .num_tokens = rows.num_tokens,
         .first_head = rows.first_head,
         .num_heads = rows.num_heads,
         .first_source = static_cast<std::int64_t>(plan_.sources.size())};
-    if (own.num_parts > 0) plan_.sources.push_back(own);
+    plan_.sources.insert(plan_.sources.end(), own.begin(), own.end());
     for (std::int32_t i = cascade_.level_of(rows.request); i >= 0;) {
       const plan::SharedLevel& level = cascade_.levels[static_cast<std::size_t>(i)];
       kernels::merge_states::Source source = level_states_[static_cast<std::size_t>(i)];
@@ -303,7 +352,10 @@ void make_plan(const Setup& setup, const BatchView& batch, const attention::Batc
   plan.custom_mask_indptr.assign(batch.custom_mask_indptr.begin(), batch.custom_mask_indptr.end());
   place_queries(setup, batch, plan);
   // A custom mask is laid out by request: rows of several requests cannot go through it together.
-  const plan::CascadeMode mode = setup.spec.custom_mask ? plan::CascadeMode::off : setup.cascade;
+  // Nor can rows of several chunks meet a key by one query.
+  const plan::CascadeMode mode = setup.spec.custom_mask || num_queries(setup.spec) > 1
+                                     ? plan::CascadeMode::off
+                                     : setup.cascade;
   const plan::Cascade cascade =
       plan::find_levels(batch, plan.visible, cascade_costs(setup), mode, n.cascade_states);
   const std::int64_t partial_rows = ItemMaker(setup, batch, cascade, plan).make();

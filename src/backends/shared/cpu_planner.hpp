@@ -33,6 +33,7 @@ struct Setup {
 struct WorkItem {
   kernels::dense::Item item;
   bool decodes = false;  ///< by paged_decode; else by ragged_prefill
+  int query = 0;         ///< dual_chunk: which of a head's queries
 };
 
 /// The workspace's parts.
@@ -58,9 +59,10 @@ class CpuPlan final : public Plan {
   std::vector<std::int32_t> kv_indices;
   std::vector<std::uint8_t> custom_mask;
   std::vector<std::int64_t> custom_mask_indptr;
-  std::vector<attention::KeyRange> visible;  ///< by query token, key indices
-  std::vector<std::int64_t> key_position;    ///< by query token
-  std::vector<float> temperature;            ///< by query token; empty = 1
+  /// By query token, key indices; dual_chunk: of each of its queries, one after another.
+  std::vector<attention::KeyRange> visible;
+  std::vector<std::int64_t> key_position;  ///< by query token
+  std::vector<float> temperature;          ///< by query token; empty = 1
 };
 
 /// Bytes that any batch within `bounds` needs; monotone in every bound.
