@@ -106,8 +106,13 @@ Result<Setup> make_setup(const BackendContext& context, const BackendDescriptor&
   if (card->sm < 80)
     return unsupported(base::join(descriptor.name, " wants compute capability 8.0 or newer, have ",
                                   card->sm / 10, ".", card->sm % 10));
-  // The kernels are compiled for two sizes of shared memory.
+  // What device code was compiled for (kernels/paged_decode/sm80/policy.hpp), which some cards of the
+  // same instructions lack. An SM keeps one KiB of it for each block.
   const int shared_per_sm = card->sm >= 90 ? 228 * 1024 : 164 * 1024;
+  if (card->shared_bytes_per_block < shared_per_sm - 1024)
+    return unsupported(base::join(descriptor.name, " wants ", shared_per_sm / 1024,
+                                  " KiB of shared memory a SM, this card lets a block have ",
+                                  card->shared_bytes_per_block / 1024));
   Setup setup{.descriptor = &descriptor,
               .spec = spec,
               .page_size = context.page_size,
