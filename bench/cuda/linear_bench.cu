@@ -1,5 +1,5 @@
 // Checks linear attention's Hopper kernels against the double-precision recurrence and times them
-// on the shapes of issue 7.
+// on the shapes of docs/performance/cuda-linear.md.
 //
 //   linear_bench [verify] [time] [CASE ...] [batch=REQUESTS]
 //                                     both without a word; all cases without a number

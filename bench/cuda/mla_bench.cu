@@ -1,4 +1,4 @@
-// Checks the latent kernels against a naive one and times them on the shapes of issue 6.
+// Checks the latent kernels against a naive one and times them on the shapes of docs/performance/cuda-mla.md.
 //
 //   mla_bench [verify] [verify-packed] [verify-few] [time] [packed] [tokens] [sm80] [few]
 //   [few-tokens] [few-packed] [sweep | sweep-one] [once] [once-packed]
