@@ -51,6 +51,8 @@ class PrefixTree {
   [[nodiscard]] Status check_invariants() const;
 
  private:
+  class Inspection;
+
   PrefixMatch find(const CacheNamespace& space, Tokens tokens, const MatchOptions& options);
   /// Where a key's walk ends: `matched` tokens, inside or at the end of `node`.
   struct Walk {

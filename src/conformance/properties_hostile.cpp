@@ -18,135 +18,167 @@ bool declares(const Subject& subject, Feature feature) {
   });
 }
 
-Outcome refuses_hostile_input(const Subject& subject, const Case& one) {
-  auto scene = set_up(subject, one);
-  if (!scene.ok()) return outcome_of(scene.status(), one);
-  Stage& stage = *scene->stage;
-  const Stream stream = stage.memory().stream();
-  auto prepared = stage.prepare(whole_step(one));
-  if (!prepared.ok()) return failed(prepared.status().text());
-  Prepared& p = **prepared;
-  auto workspace = stage.workspace(*scene->backend, p.batch);
-  if (!workspace.ok()) return failed(workspace.status().text());
-  Backend& backend = *scene->backend;
+/// Offers a backend what it must refuse, and notes what it accepts.
+class Offers {
+ public:
+  Offers(const Subject& subject, const Case& one, Backend& backend, const Prepared& prepared,
+         const Workspace& workspace, Stream stream)
+      : subject_(subject),
+        case_(one),
+        backend_(backend),
+        prepared_(prepared),
+        workspace_(workspace),
+        stream_(stream) {}
 
-  const auto plan_of = [&](const BatchView& batch) {
-    return backend.plan(batch, workspace->view, stream);
-  };
-  std::string accepted;
-  const auto expect_no_plan = [&](std::string_view what, const BatchView& batch) {
-    if (plan_of(batch).ok()) accepted += base::join(accepted.empty() ? "" : ", ", what);
-  };
+  void make_batches();
+  void make_calls(const Plan& plan);
+  void make_lists(const Plan& plan);
+  [[nodiscard]] const std::string& accepted() const { return accepted_; }
+
+ private:
+  void note(std::string_view what) { accepted_ += base::join(accepted_.empty() ? "" : ", ", what); }
+  void expect_no_plan(std::string_view what, const BatchView& batch) {
+    if (backend_.plan(batch, workspace_, stream_).ok()) note(what);
+  }
+  void expect_no_run(const Plan& plan, std::string_view what, const LayerCall& call) {
+    if (backend_.run(plan, call, stream_).ok()) note(what);
+  }
+  /// The case's own call, but for one thing.
+  LayerCall with(const auto& change) const {
+    LayerCall call = prepared_.call;
+    change(call);
+    return call;
+  }
+
+  const Subject& subject_;
+  const Case& case_;
+  Backend& backend_;
+  const Prepared& prepared_;
+  Workspace workspace_;
+  Stream stream_;
+  std::string accepted_;
+};
+
+void Offers::make_batches() {
   const auto changed = [](std::vector<std::int32_t> values, std::size_t at, std::int32_t to) {
     values[at] = to;
     return values;
   };
-  const auto qo_falls = changed(p.qo_indptr, 1, p.qo_indptr.back() + 5);
-  const auto qo_starts = changed(p.qo_indptr, 0, 1);
-  const auto kv_falls = changed(p.kv_indptr, 1, p.kv_indptr.back() + 5);
-  const auto kv_negative = changed(p.kv_indptr, 0, -1);
-  const auto id_negative = changed(p.kv_indices, 0, -1);
-  const auto last_zero = changed(p.kv_last_page_len, 0, 0);
-  const auto last_long = changed(p.kv_last_page_len, 0, one.page_size + 1);
-  BatchView b = p.batch;
+  const auto qo_falls = changed(prepared_.qo_indptr, 1, prepared_.qo_indptr.back() + 5);
+  const auto qo_starts = changed(prepared_.qo_indptr, 0, 1);
+  const auto kv_falls = changed(prepared_.kv_indptr, 1, prepared_.kv_indptr.back() + 5);
+  const auto kv_negative = changed(prepared_.kv_indptr, 0, -1);
+  const auto id_negative = changed(prepared_.kv_indices, 0, -1);
+  const auto last_zero = changed(prepared_.kv_last_page_len, 0, 0);
+  const auto last_long = changed(prepared_.kv_last_page_len, 0, case_.page_size + 1);
+  BatchView b = prepared_.batch;
   b.qo_indptr = qo_falls;
   expect_no_plan("a falling qo_indptr", b);
   b.qo_indptr = qo_starts;
   expect_no_plan("a qo_indptr that does not start at 0", b);
-  b = p.batch;
+  b = prepared_.batch;
   b.kv_indptr = kv_falls;
   expect_no_plan("a falling kv_indptr", b);
   b.kv_indptr = kv_negative;
   expect_no_plan("a negative kv_indptr", b);
-  b.kv_indptr = p.batch.kv_indptr.first(p.kv_indptr.size() - 1);
+  b.kv_indptr = prepared_.batch.kv_indptr.first(prepared_.kv_indptr.size() - 1);
   expect_no_plan("a short kv_indptr", b);
-  b = p.batch;
-  b.kv_indices = p.batch.kv_indices.first(p.kv_indices.size() - 1);
+  b = prepared_.batch;
+  b.kv_indices = prepared_.batch.kv_indices.first(prepared_.kv_indices.size() - 1);
   expect_no_plan("short kv_indices", b);
   b.kv_indices = id_negative;
   expect_no_plan("a negative page id", b);
-  b = p.batch;
+  b = prepared_.batch;
   b.kv_last_page_len = last_zero;
   expect_no_plan("a kv_last_page_len of 0", b);
   b.kv_last_page_len = last_long;
   expect_no_plan("a kv_last_page_len beyond the page", b);
-  b = p.batch;
-  b.page_size = one.page_size + 1;
+  b = prepared_.batch;
+  b.page_size = case_.page_size + 1;
   expect_no_plan("another page_size", b);
-  b = p.batch;
+  b = prepared_.batch;
   const std::vector<std::uint8_t> bits(1);
   b.custom_mask = bits;
   expect_no_plan("a mask the spec does not ask for", b);
 
   // Nothing may read what these point to.
-  b = p.batch;
-  b.on_device = {.kv_indptr = p.kv_indptr.data(),
-                 .kv_indices = p.kv_indices.data(),
-                 .kv_last_page_len = p.kv_last_page_len.data(),
-                 .max_kv_entries = static_cast<std::int64_t>(p.kv_indices.size()),
-                 .max_kv_len = one.requests[0].kv_len};
+  b = prepared_.batch;
+  b.on_device = {.kv_indptr = prepared_.kv_indptr.data(),
+                 .kv_indices = prepared_.kv_indices.data(),
+                 .kv_last_page_len = prepared_.kv_last_page_len.data(),
+                 .max_kv_entries = static_cast<std::int64_t>(prepared_.kv_indices.size()),
+                 .max_kv_len = case_.requests[0].kv_len};
   expect_no_plan("page tables on both sides", b);
   b.kv_indptr = b.kv_indices = b.kv_last_page_len = {};
-  if (!declares(subject, Feature::device_planning)) expect_no_plan("page tables on the device", b);
+  if (!declares(subject_, Feature::device_planning)) expect_no_plan("page tables on the device", b);
+}
 
-  auto plan = plan_of(p.batch);
-  if (!plan.ok()) return outcome_of(plan.status(), one);
-  const auto expect_no_run = [&](std::string_view what, const LayerCall& call) {
-    if (backend.run(**plan, call, stream).ok())
-      accepted += base::join(accepted.empty() ? "" : ", ", what);
-  };
-  const auto* some_floats = reinterpret_cast<const float*>(p.q.data());
-  const auto with = [&](auto change) {
-    LayerCall call = p.call;
-    change(call);
-    return call;
-  };
-  expect_no_run("q of another shape", with([](LayerCall& c) { --c.q.shape[0]; }));
-  expect_no_run("q of another dtype", with([](LayerCall& c) { c.q.dtype = DType::f64; }));
-  expect_no_run("q without memory", with([](LayerCall& c) { c.q.data = nullptr; }));
-  expect_no_run("q with an inner stride", with([](LayerCall& c) { c.q.stride[2] = 2; }));
-  expect_no_run("o of another shape", with([](LayerCall& c) { ++c.o.shape[1]; }));
-  expect_no_run("o that overlaps itself", with([](LayerCall& c) { c.o.stride[0] = 0; }));
-  expect_no_run("a cache without the named page",
+void Offers::make_calls(const Plan& plan) {
+  const auto* some_floats = reinterpret_cast<const float*>(prepared_.q.data());
+  expect_no_run(plan, "q of another shape", with([](LayerCall& c) { --c.q.shape[0]; }));
+  expect_no_run(plan, "q of another dtype", with([](LayerCall& c) { c.q.dtype = DType::f64; }));
+  expect_no_run(plan, "q without memory", with([](LayerCall& c) { c.q.data = nullptr; }));
+  expect_no_run(plan, "q with an inner stride", with([](LayerCall& c) { c.q.stride[2] = 2; }));
+  expect_no_run(plan, "o of another shape", with([](LayerCall& c) { ++c.o.shape[1]; }));
+  expect_no_run(plan, "o that overlaps itself", with([](LayerCall& c) { c.o.stride[0] = 0; }));
+  expect_no_run(plan, "a cache without the named page",
                 with([](LayerCall& c) { c.k_cache.shape[0] = c.v_cache.shape[0] = 0; }));
-  expect_no_run("a cache of another dtype",
+  expect_no_run(plan, "a cache of another dtype",
                 with([](LayerCall& c) { c.k_cache.dtype = DType::i64; }));
-  expect_no_run("sinks the spec does not ask for",
+  expect_no_run(plan, "sinks the spec does not ask for",
                 with([&](LayerCall& c) { c.sinks = some_floats; }));
-  expect_no_run("slopes the spec does not ask for",
+  expect_no_run(plan, "slopes the spec does not ask for",
                 with([&](LayerCall& c) { c.alibi_slopes = some_floats; }));
-  expect_no_run("scales the spec does not ask for",
+  expect_no_run(plan, "scales the spec does not ask for",
                 with([](LayerCall& c) { c.k_scale = c.v_scale = 2.0f; }));
-  expect_no_run("a scale of zero", with([](LayerCall& c) { c.k_scale = c.v_scale = 0.0f; }));
+  expect_no_run(plan, "a scale of zero", with([](LayerCall& c) { c.k_scale = c.v_scale = 0.0f; }));
+}
 
-  if (p.call.sparse != nullptr) {
-    expect_no_run("no lists of kept keys", with([](LayerCall& c) { c.sparse = nullptr; }));
-    SparseCall changed_lists;
-    const auto with_sparse = [&](auto change) {
-      changed_lists = p.sparse;
-      change(changed_lists);
-      return with([&](LayerCall& c) { c.sparse = &changed_lists; });
-    };
-    expect_no_run("lists of another length",
-                  with_sparse([](SparseCall& s) { ++s.topk_indices.shape[1]; }));
-    expect_no_run("lists of another dtype",
-                  with_sparse([](SparseCall& s) { s.topk_indices.dtype = DType::i64; }));
-    expect_no_run("lists that overlap",
-                  with_sparse([](SparseCall& s) { s.topk_indices.stride[0] = 0; }));
-    expect_no_run("index queries of other heads",
-                  with_sparse([](SparseCall& s) { --s.index_q.shape[1]; }));
-    expect_no_run("no index weights", with_sparse([](SparseCall& s) { s.index_weights = {}; }));
-    expect_no_run("index keys of fewer pages",
-                  with_sparse([](SparseCall& s) { --s.index_cache.shape[0]; }));
-    expect_no_run("index keys of another dtype",
-                  with_sparse([](SparseCall& s) { s.index_cache.dtype = DType::i64; }));
-  }
+/// Of the keys that sparse attention keeps.
+void Offers::make_lists(const Plan& plan) {
+  expect_no_run(plan, "no lists of kept keys", with([](LayerCall& c) { c.sparse = nullptr; }));
+  SparseCall changed_lists;
+  const auto with_sparse = [&](auto change) {
+    changed_lists = prepared_.sparse;
+    change(changed_lists);
+    return with([&](LayerCall& c) { c.sparse = &changed_lists; });
+  };
+  expect_no_run(plan, "lists of another length",
+                with_sparse([](SparseCall& s) { ++s.topk_indices.shape[1]; }));
+  expect_no_run(plan, "lists of another dtype",
+                with_sparse([](SparseCall& s) { s.topk_indices.dtype = DType::i64; }));
+  expect_no_run(plan, "lists that overlap",
+                with_sparse([](SparseCall& s) { s.topk_indices.stride[0] = 0; }));
+  expect_no_run(plan, "index queries of other heads",
+                with_sparse([](SparseCall& s) { --s.index_q.shape[1]; }));
+  expect_no_run(plan, "no index weights", with_sparse([](SparseCall& s) { s.index_weights = {}; }));
+  expect_no_run(plan, "index keys of fewer pages",
+                with_sparse([](SparseCall& s) { --s.index_cache.shape[0]; }));
+  expect_no_run(plan, "index keys of another dtype",
+                with_sparse([](SparseCall& s) { s.index_cache.dtype = DType::i64; }));
+}
 
-  const auto o = p.o.download();
+Outcome refuses_hostile_input(const Subject& subject, const Case& one) {
+  auto scene = set_up(subject, one);
+  if (!scene.ok()) return outcome_of(scene.status(), one);
+  const Stream stream = scene->stage->memory().stream();
+  auto prepared = scene->stage->prepare(whole_step(one));
+  if (!prepared.ok()) return failed(prepared.status().text());
+  auto workspace = scene->stage->workspace(*scene->backend, (*prepared)->batch);
+  if (!workspace.ok()) return failed(workspace.status().text());
+
+  Offers offers(subject, one, *scene->backend, **prepared, workspace->view, stream);
+  offers.make_batches();
+  auto plan = scene->backend->plan((*prepared)->batch, workspace->view, stream);
+  if (!plan.ok()) return outcome_of(plan.status(), one);
+  offers.make_calls(**plan);
+  if ((*prepared)->call.sparse != nullptr) offers.make_lists(**plan);
+
+  const auto o = (*prepared)->o.download();
   if (!o.ok()) return failed(o.status().text());
   if (std::any_of(o->begin(), o->end(), [](char x) { return x != static_cast<char>(0xff); }))
     return failed("a refused run wrote into o");
-  if (!accepted.empty()) return failed(base::join("accepted: ", accepted));
+  if (!offers.accepted().empty()) return failed(base::join("accepted: ", offers.accepted()));
   return {};
 }
 

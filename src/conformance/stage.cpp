@@ -122,55 +122,28 @@ void Stage::fill_groups(Prepared& p) {
   }
 }
 
-Result<std::unique_ptr<Prepared>> Stage::prepare(const Step& step) {
-  auto made = std::make_unique<Prepared>();
-  Prepared& p = *made;
-  p.step = step;
-  p.qo_indptr = {0};
-  p.kv_indptr = {0};
-  if (case_.source == KvSource::paged) {
-    fill_paged(p);
-  } else {
-    fill_ragged(p);
+/// The bits of a step's rows and keys, out of those of the whole problem.
+void Stage::fill_mask(Prepared& p) const {
+  p.mask_indptr = {0};
+  for (const Step::Part& part : p.step.parts) {
+    const auto i = static_cast<std::size_t>(part.request);
+    const RequestShape& r = case_.requests[i];
+    const std::int64_t kv_len = r.kv_len - (r.qo_len - part.first_row - part.num_rows);
+    const std::size_t begin = p.mask.size();
+    p.mask.resize(begin + static_cast<std::size_t>((part.num_rows * kv_len + 7) / 8));
+    for (std::int64_t row = 0; row < part.num_rows; ++row)
+      for (std::int64_t c = 0; c < kv_len; ++c) {
+        const auto bit = static_cast<std::size_t>(row * kv_len + c);
+        if (problem_.mask[i][static_cast<std::size_t>((part.first_row + row) * r.kv_len + c)])
+          p.mask[begin + bit / 8] |= static_cast<std::uint8_t>(1u << (bit % 8));
+      }
+    p.mask_indptr.push_back(static_cast<std::int64_t>(p.mask.size()));
   }
-  const AttentionSpec& spec = case_.spec;
-  bool any_offset = false;
-  for (const Step::Part& part : step.parts) {
-    p.qo_indptr.push_back(p.qo_indptr.back() + part.num_rows);
-    p.kv_offset.push_back(case_.requests[static_cast<std::size_t>(part.request)].kv_offset);
-    any_offset = any_offset || p.kv_offset.back() != 0;
-  }
-  if (!any_offset) p.kv_offset.clear();
-  if (!problem_.mask.empty()) {
-    p.mask_indptr = {0};
-    for (const Step::Part& part : step.parts) {
-      const auto i = static_cast<std::size_t>(part.request);
-      const RequestShape& r = case_.requests[i];
-      const std::int64_t kv_len = r.kv_len - (r.qo_len - part.first_row - part.num_rows);
-      const std::size_t begin = p.mask.size();
-      p.mask.resize(begin + static_cast<std::size_t>((part.num_rows * kv_len + 7) / 8));
-      for (std::int64_t row = 0; row < part.num_rows; ++row)
-        for (std::int64_t c = 0; c < kv_len; ++c) {
-          const auto bit = static_cast<std::size_t>(row * kv_len + c);
-          if (problem_.mask[i][static_cast<std::size_t>((part.first_row + row) * r.kv_len + c)])
-            p.mask[begin + bit / 8] |= static_cast<std::uint8_t>(1u << (bit % 8));
-        }
-      p.mask_indptr.push_back(static_cast<std::int64_t>(p.mask.size()));
-    }
-  }
-  p.batch = {.form = step.form,
-             .source = case_.source,
-             .page_size = case_.source == KvSource::paged ? case_.page_size : 1,
-             .qo_indptr = p.qo_indptr,
-             .kv_indptr = p.kv_indptr,
-             .kv_indices = p.kv_indices,
-             .kv_last_page_len = p.kv_last_page_len,
-             .kv_offset = p.kv_offset,
-             .custom_mask = p.mask,
-             .custom_mask_indptr = p.mask_indptr,
-             .prefix_groups = p.groups};
+}
 
-  p.call = base_call_;
+/// The call's tensors in memory of their own, between guards.
+Status Stage::fill_tensors(Prepared& p) {
+  const AttentionSpec& spec = case_.spec;
   const auto token_tensor = [&](GuardedMemory& memory_of, TensorView& view, const auto& source,
                                 DType dtype, std::int64_t tokens, int heads, int dim) -> Status {
     view = token_view(dtype, tokens, heads, dim, case_.strided);
@@ -183,8 +156,8 @@ Result<std::unique_ptr<Prepared>> Stage::prepare(const Step& step) {
     return memory_of.upload(image);
   };
   const auto queries = [&](const TensorView& view, std::vector<char>& image) {
-    for (std::size_t n = 0; n < step.parts.size(); ++n) {
-      const Step::Part& part = step.parts[n];
+    for (std::size_t n = 0; n < p.step.parts.size(); ++n) {
+      const Step::Part& part = p.step.parts[n];
       copy_tokens(problem_.q,
                   problem_.first_query[static_cast<std::size_t>(part.request)] + part.first_row,
                   part.num_rows, view, p.qo_indptr[n], image);
@@ -192,8 +165,8 @@ Result<std::unique_ptr<Prepared>> Stage::prepare(const Step& step) {
   };
   const auto keys_of = [&](const std::vector<char>& rows) {
     return [&](const TensorView& view, std::vector<char>& image) {
-      for (std::size_t n = 0; n < step.parts.size(); ++n)
-        copy_tokens(rows, problem_.first_key[static_cast<std::size_t>(step.parts[n].request)],
+      for (std::size_t n = 0; n < p.step.parts.size(); ++n)
+        copy_tokens(rows, problem_.first_key[static_cast<std::size_t>(p.step.parts[n].request)],
                     p.kv_indptr[n + 1] - p.kv_indptr[n], view, p.kv_indptr[n], image);
     };
   };
@@ -227,6 +200,42 @@ Result<std::unique_ptr<Prepared>> Stage::prepare(const Step& step) {
         return s;
     }
   }
+  return {};
+}
+
+Result<std::unique_ptr<Prepared>> Stage::prepare(const Step& step) {
+  auto made = std::make_unique<Prepared>();
+  Prepared& p = *made;
+  p.step = step;
+  p.qo_indptr = {0};
+  p.kv_indptr = {0};
+  if (case_.source == KvSource::paged) {
+    fill_paged(p);
+  } else {
+    fill_ragged(p);
+  }
+  bool any_offset = false;
+  for (const Step::Part& part : step.parts) {
+    p.qo_indptr.push_back(p.qo_indptr.back() + part.num_rows);
+    p.kv_offset.push_back(case_.requests[static_cast<std::size_t>(part.request)].kv_offset);
+    any_offset = any_offset || p.kv_offset.back() != 0;
+  }
+  if (!any_offset) p.kv_offset.clear();
+  if (!problem_.mask.empty()) fill_mask(p);
+  p.batch = {.form = step.form,
+             .source = case_.source,
+             .page_size = case_.source == KvSource::paged ? case_.page_size : 1,
+             .qo_indptr = p.qo_indptr,
+             .kv_indptr = p.kv_indptr,
+             .kv_indices = p.kv_indices,
+             .kv_last_page_len = p.kv_last_page_len,
+             .kv_offset = p.kv_offset,
+             .custom_mask = p.mask,
+             .custom_mask_indptr = p.mask_indptr,
+             .prefix_groups = p.groups};
+
+  p.call = base_call_;
+  if (Status s = fill_tensors(p); !s.ok()) return s;
   if (Status s = prepare_sparse(p); !s.ok()) return s;
   return made;
 }

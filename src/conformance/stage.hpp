@@ -128,6 +128,8 @@ class Stage {
   void fill_ragged(Prepared& p);
   void fill_paged(Prepared& p);
   void fill_groups(Prepared& p);
+  void fill_mask(Prepared& p) const;
+  Status fill_tensors(Prepared& p);
 
   const Subject& subject_;
   const Case& case_;
