@@ -29,6 +29,12 @@ std::vector<std::string> strings(const GgufFile& gguf, const char* key) {
   return out;
 }
 
+/// A small number of a file that may be damaged: what no `int` holds is 0.
+int small(double number) {
+  constexpr double kMost = 1 << 30;
+  return number >= -kMost && number <= kMost ? static_cast<int>(number) : 0;
+}
+
 text::GgufVocabulary vocabulary_of(const GgufFile& gguf) {
   text::GgufVocabulary v;
   v.model = gguf.string("tokenizer.ggml.model").value_or("");
@@ -40,10 +46,10 @@ text::GgufVocabulary vocabulary_of(const GgufFile& gguf) {
       v.scores.push_back(static_cast<float>(scores->number(i)));
   if (const GgufArray* types = gguf.array("tokenizer.ggml.token_type"))
     for (std::uint64_t i = 0; i < types->count; ++i)
-      v.token_types.push_back(static_cast<text::GgufTokenType>(static_cast<int>(types->number(i))));
+      v.token_types.push_back(static_cast<text::GgufTokenType>(small(types->number(i))));
   if (const GgufArray* map = gguf.array("tokenizer.ggml.precompiled_charsmap"))
     for (std::uint64_t i = 0; i < map->count; ++i)
-      v.precompiled_charsmap.push_back(static_cast<char>(static_cast<int>(map->number(i))));
+      v.precompiled_charsmap.push_back(static_cast<char>(small(map->number(i))));
   v.bos = token(gguf, "bos");
   v.eos = token(gguf, "eos");
   v.eot = token(gguf, "eot");
@@ -63,9 +69,7 @@ text::GgufVocabulary vocabulary_of(const GgufFile& gguf) {
   return v;
 }
 
-}  // namespace
-
-Result<text::TokenizerPtr> open_tokenizer(const model::Checkpoint& checkpoint) {
+Result<text::TokenizerPtr> read_tokenizer(const model::Checkpoint& checkpoint) {
   namespace fs = std::filesystem;
   if (checkpoint.gguf != nullptr) return text::tokenizer_from_gguf(vocabulary_of(*checkpoint.gguf));
   const fs::path folder(checkpoint.path);
@@ -88,6 +92,16 @@ Result<text::TokenizerPtr> open_tokenizer(const model::Checkpoint& checkpoint) {
   return invalid_argument(checkpoint.path +
                           " has neither tokenizer.json nor tokenizer.model: text cannot become "
                           "tokens (attune generate takes --tokens)");
+}
+
+}  // namespace
+
+Result<text::TokenizerPtr> open_tokenizer(const model::Checkpoint& checkpoint) {
+  Result<text::TokenizerPtr> opened = read_tokenizer(checkpoint);
+  // Not for want of a backend: the file is an input that cannot be used.
+  if (!opened.ok() && opened.status().code() == StatusCode::unsupported)
+    return invalid_argument(opened.status().text());
+  return opened;
 }
 
 Result<text::ChatTemplate> open_chat_template(const model::Checkpoint& checkpoint,

@@ -39,6 +39,11 @@ class SpoiltModel : public testing::Test {
   fs::path folder_ = scratch_ / "model";
 };
 
+TEST_F(SpoiltModel, ATokenizerOfAnUnknownKindIsBadInput) {
+  std::ofstream(folder_ / "tokenizer.json") << R"({"model": {"type": "Oracle"}})";
+  expect_mistake(generate(folder_.string(), {"--prompt", "x"}), "Oracle");
+}
+
 TEST_F(SpoiltModel, WhatItSaysReachesNoTerminalAsControl) {
   json broken = config();
   broken["model_type"] = "x\n\x1b[2J" + std::string(100000, 'y');
