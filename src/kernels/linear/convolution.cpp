@@ -32,17 +32,15 @@ void convolve(const ConvolutionParams& p, const Item& item, int first_channel, i
 
 namespace {
 
-/// Inputs are copied as they are stored.
+/// Inputs are copied as they are stored. The whole state moves by the tokens at once, across
+/// channels too: what comes from a neighbour is overwritten by the new inputs.
 template <class T>
 void advance(const ConvolutionParams& p, const Item& item) {
   const std::int64_t history = p.kernel - 1;
   auto* state = static_cast<T*>(p.state) + item.slot * p.state_slot;
   const auto* input = static_cast<const T*>(p.input.data) + item.first_token * p.input.row;
   const std::int64_t stay = std::max<std::int64_t>(history - item.num_tokens, 0);
-  if (stay > 0)
-    for (std::int64_t c = 0; c < p.channels; ++c)
-      for (std::int64_t r = 0; r < stay; ++r)
-        state[c * history + r] = state[c * history + item.num_tokens + r];
+  if (stay > 0) std::copy(state + item.num_tokens, state + p.channels * history, state);
   for (std::int64_t r = stay; r < history; ++r) {
     const T* row = input + (item.num_tokens - history + r) * p.input.row;
     for (std::int64_t c = 0; c < p.channels; ++c) state[c * history + r] = row[c];

@@ -79,35 +79,48 @@ struct Prepare {
 
   // ---- q, k, v ------------------------------------------------------------------------------
 
-  /// Weights, bias and the state's inputs by tap, so that channels are lanes.
+  /// Of `channels` channels, whose n numbers each lie together from number `at` of `data` on, number
+  /// r of channel c goes to out[r * width + c], so that channels are lanes.
+  template <int n>
+  static void deal_out(const void* data, bool bf16, std::int64_t at, int channels, int width,
+                       float* out) {
+    int c = 0;
+    if constexpr (S::kDeals && n > 0) {
+      for (; c + kWidth <= channels; c += kWidth) {
+        Vec in[n];
+        for (int i = 0; i < n; ++i)
+          in[i] = load_activations(data, bf16, at + c * n + i * kWidth, kWidth);
+        Vec dealt[n];
+        S::deal(in, dealt);
+        for (int r = 0; r < n; ++r) S::store(out + r * width + c, dealt[r]);
+      }
+    }
+    for (; c < channels; ++c)
+      for (int r = 0; r < n; ++r) out[r * width + c] = number(data, bf16, at + c * n + r);
+    for (; c < width; ++c)
+      for (int r = 0; r < n; ++r) out[r * width + c] = 0.0f;
+  }
+
+  /// Weights, bias and the state's inputs by tap.
   template <int kTaps>
   static void gather_convolution(const Params& p, std::int32_t slot, std::int64_t channel,
                                  int channels, const ConvolutionScratch& conv) {
     const int width = padded(channels);
-    const float* weight = p.conv_weight + channel * kTaps;
-    for (int c = 0; c < channels; ++c)
-      for (int r = 0; r < kTaps; ++r) conv.taps[r * width + c] = weight[c * kTaps + r];
-    const std::int64_t state = slot * p.conv_state_slot + channel * (kTaps - 1);
-    if (p.bf16) {
-      const auto* from = static_cast<const std::uint16_t*>(p.conv_state) + state;
-      for (int c = 0; c < channels; ++c)
-        for (int r = 0; r < kTaps - 1; ++r)
-          conv.history[r * width + c] = widened(from[c * (kTaps - 1) + r]);
-    } else {
-      const auto* from = static_cast<const float*>(p.conv_state) + state;
-      for (int c = 0; c < channels; ++c)
-        for (int r = 0; r < kTaps - 1; ++r) conv.history[r * width + c] = from[c * (kTaps - 1) + r];
-    }
-    for (int c = 0; c < channels; ++c)
-      conv.taps[kTaps * width + c] = p.conv_bias != nullptr ? p.conv_bias[channel + c] : 0.0f;
-    for (int c = channels; c < width; ++c) {
-      for (int r = 0; r <= kTaps; ++r) conv.taps[r * width + c] = 0.0f;
-      for (int r = 0; r < kTaps - 1; ++r) conv.history[r * width + c] = 0.0f;
-    }
+    deal_out<kTaps>(p.conv_weight, false, channel * kTaps, channels, width, conv.taps);
+    deal_out<kTaps - 1>(p.conv_state, p.bf16, slot * p.conv_state_slot + channel * (kTaps - 1),
+                        channels, width, conv.history);
+    float* const bias = conv.taps + kTaps * width;
+    for (int c = 0; c < width; c += kWidth)
+      S::store(bias + c, p.conv_bias != nullptr && c < channels
+                             ? S::load_n(p.conv_bias + channel + c, channels - c)
+                             : S::zero());
   }
 
   /// Rows lie far apart, so no hardware fetches the next chunk's while this one is worked on.
-  static void fetch_next_chunk(const Activations& rows, bool bf16, std::int64_t at, int columns) {
+  /// `count`: rows of this one; behind an incomplete one comes none.
+  static void fetch_next_chunk(const Activations& rows, bool bf16, std::int64_t at, int columns,
+                               int count) {
+    if (count < kChunk) return;
     const int size = bf16 ? 2 : 4;
     const char* next = static_cast<const char*>(rows.data) + (at + kChunk * rows.row) * size;
     for (int c = 0; c < columns * size; c += kLine * 4) S::prefetch(next + c);
@@ -121,7 +134,7 @@ struct Prepare {
     for (int t = 0; t < count; ++t) {
       const std::int64_t from = (token + t) * rows.row + column;
       float* to = out + static_cast<std::int64_t>(t) * width;
-      fetch_next_chunk(rows, p.bf16, from, channels);
+      fetch_next_chunk(rows, p.bf16, from, channels, count);
       for (int c = 0; c < width; c += kWidth) {
         const int n = channels - c;
         S::store(to + c, n > 0 ? load_activations(rows.data, p.bf16, from + c, n) : S::zero());
@@ -251,7 +264,8 @@ struct Prepare {
         const int n = p.dk - c;
         if (c == 0 && t < count)
           fetch_next_chunk(p.gate, p.bf16,
-                           (token + t) * p.gate.row + static_cast<std::int64_t>(h) * p.dk, p.dk);
+                           (token + t) * p.gate.row + static_cast<std::int64_t>(h) * p.dk, p.dk,
+                           count);
         if (t >= count || n <= 0) {
           S::store(to, S::zero());
           continue;

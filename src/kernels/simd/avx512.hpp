@@ -105,6 +105,26 @@ struct Avx512Verbs {
     });
   }
 
+  static constexpr bool kDeals = true;
+  /// The numbers of `in`, one after the other, are dealt out in turn: lane c of out[r] is number
+  /// n * c + r.
+  template <int n>
+  static void deal(const F (&in)[n], F (&out)[n]) {
+    const __m512i kFirst = _mm512_setr_epi32(0, n, 2 * n, 3 * n, 4 * n, 5 * n, 6 * n, 7 * n, 8 * n,
+                                             9 * n, 10 * n, 11 * n, 12 * n, 13 * n, 14 * n, 15 * n);
+    unroll<n>([&](auto r) {
+      const __m512i place = _mm512_add_epi32(kFirst, _mm512_set1_epi32(r));
+      out[r] = zero();
+      // A lookup in two vectors takes an index of five bits and leaves the others alone.
+      unroll<(n + 1) / 2>([&](auto i) {
+        constexpr __mmask16 kHere = lanes_in_pair(i, n, r);
+        constexpr int kSecond = 2 * i + 1 < n ? 2 * i + 1 : 2 * i;
+        out[r] = _mm512_mask_mov_ps(out[r], kHere,
+                                    _mm512_permutex2var_ps(in[2 * i], place, in[kSecond]));
+      });
+    });
+  }
+
   template <DType T>
   static F load_as(const void* p) {
     if constexpr (T == DType::f32) return _mm512_loadu_ps(p);
@@ -139,7 +159,19 @@ struct Avx512Verbs {
     asm volatile("prefetcht1 (%0)" : : "r"(p));
   }
 
+  template <int kOffset>
+  [[gnu::always_inline]] static void prefetch_at(const char* p) {
+    asm volatile("prefetcht0 %c1(%0)" : : "r"(p), "i"(kOffset));
+  }
+
  protected:
+  /// The lanes that deal() fills from its i-th two vectors.
+  static constexpr __mmask16 lanes_in_pair(int i, int n, int r) {
+    unsigned lanes = 0;
+    for (int c = 0; c < kLanes; ++c)
+      if ((c * n + r) / (2 * kLanes) == i) lanes |= 1u << c;
+    return static_cast<__mmask16>(lanes);
+  }
   static __mmask16 first(int n) {
     return n >= kLanes ? static_cast<__mmask16>(0xffff)
                        : static_cast<__mmask16>((1u << (n > 0 ? n : 0)) - 1u);

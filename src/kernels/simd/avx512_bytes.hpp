@@ -32,11 +32,6 @@ struct Avx512ByteVerbs {
     return _mm512_xor_si512(x, _mm512_set1_epi8(static_cast<char>(0x80)));
   }
 
-  template <int kOffset>
-  [[gnu::always_inline]] static void prefetch_at(const char* p) {
-    asm volatile("prefetcht0 %c1(%0)" : : "r"(p), "i"(kOffset));
-  }
-
   static Sums no_sums() { return _mm512_setzero_si512(); }
   static Sums load_sums(const std::int32_t* p) { return _mm512_loadu_si512(p); }
   static void store_sums(std::int32_t* p, Sums x) { _mm512_storeu_si512(p, x); }
