@@ -5,6 +5,7 @@
 //   kPair     numbers along the summed dimension that one product takes in
 //   Operand   kLanes * kPair numbers
 //   kRun      operands that load_run makes of stored numbers that fill a vector
+//   load_keys  load_run in an order of its own, that of queries after order_as_keys
 //   kSplits   whether load_run's operands hold the even and the odd numbers apart
 //   kTwoAtOnce  whether two rows of stored numbers become columns in one go, load_columns
 //   kStripRows  rows of a register tile; kDepth  numbers it is deep at least
@@ -53,6 +54,12 @@ struct FmaUnit {
   static void load_run(const void* p, Operand (&x)[kRun<T>]) {
     x[0] = load_as<T>(p);
   }
+  template <DType T>
+  static void load_keys(const void* p, Operand (&x)[kRun<T>]) {
+    load_run<T>(p, x);
+  }
+  template <DType>
+  static void order_as_keys(Number*, std::int64_t) {}
   static Operand round(const F (&x)[kPair]) { return x[0]; }
   /// Lane i holds number i of each vector.
   static Operand round_lanes(const F (&x)[kPair]) { return x[0]; }
@@ -80,8 +87,13 @@ struct SplitUnit : FmaUnit<Isa> {
       x[2 * i + 1] = V::odd(pairs[i]);
     });
   }
+  template <DType T>
+  static void load_keys(const void* p, Operand (&x)[kRun<T>]) {
+    load_run<T>(p, x);
+  }
   /// `count` numbers, of which each 32 are put in the order of load_run; and back.
-  static void split(float* x, std::int64_t count) {
+  template <DType>
+  static void order_as_keys(float* x, std::int64_t count) {
     for (std::int64_t i = 0; i + 2 * V::kLanes <= count; i += 2 * V::kLanes)
       V::split_even_odd(x + i);
   }
@@ -129,6 +141,17 @@ struct Bf16Unit {
   template <DType T>
   static void load_run(const void* p, Operand (&x)[kRun<T>]) {
     V::template load_run<T>(p, x);
+  }
+  /// A whole load of a key, in the order that order_as_keys gives to `count` numbers of queries.
+  template <DType T>
+  static void load_keys(const void* p, Operand (&x)[kRun<T>]) {
+    V::template load_keys<T>(p, x);
+  }
+  template <DType T>
+  static void order_as_keys(Number* x, std::int64_t count) {
+    if constexpr (kRun<T> == 2)
+      for (std::int64_t i = 0; i + 2 * kNumbers <= count; i += 2 * kNumbers)
+        V::order_as_keys(x + i);
   }
   static Operand round(const F (&x)[kPair]) { return V::round_to_pairs(x[0], x[1]); }
   static Operand round_lanes(const F (&x)[kPair]) { return V::pair_lanes(x[0], x[1]); }

@@ -17,6 +17,7 @@
 #include "kernels/paged_decode/fetch.hpp"
 #include "kernels/paged_decode/loop.hpp"
 #include "kernels/paged_decode/policy.hpp"
+#include "kernels/paged_decode/together.hpp"
 #include "kernels/simd/unroll.hpp"
 #include "kernels/softmax/online_softmax.hpp"
 
@@ -64,15 +65,26 @@ struct Body {
           q_(reinterpret_cast<Number*>(static_cast<char*>(scratch) + p.scratch.q)),
           o_(reinterpret_cast<float*>(static_cast<char*>(scratch) + p.scratch.o)) {
       Io::load_queries(p, item, q_);
-      if constexpr (Unit::kSplits) {
-        // The rest of a row is loaded as it lies.
-        const std::int64_t whole = p.head_dim_qk / kStep * kStep;
-        for (int r = 0; r < item.num_heads; ++r) Unit::split(q_ + r * p.scratch.q_stride, whole);
+      if constexpr (kFours) {
+        const bool fours = p.gqa_group_size % Four::kRows == 0;
+        together_keys_ = fours && Four::everywhere(p.kv.page_size, p.kv.k_token_stride);
+        together_values_ = fours && Four::everywhere(p.kv.page_size, p.kv.v_token_stride);
       }
+      // The rest of a row is loaded as it lies.
+      const std::int64_t whole = p.head_dim_qk / kStep * kStep;
+      for (int r = 0; r < item.num_heads; ++r)
+        Unit::template order_as_keys<T>(q_ + r * p.scratch.q_stride, whole);
     }
 
     void score(const Run& run, int n) {
       const int row = n * p_.gqa_group_size;
+      if constexpr (kFours) {
+        if (together_keys_ && run.to - run.from == kSpan) {
+          for (int r = row; r < row + p_.gqa_group_size; r += Four::kRows)
+            Four::score(run, q_ + r * kDims, scores_ + r * kTile);
+          return;
+        }
+      }
       score_rows<kDims>(p_, run, q_ + row * p_.scratch.q_stride, scores_ + row * kTile);
     }
     float weigh(int row, int num_keys, const softmax::RowRule& rule, float& maximum, float* sum) {
@@ -81,6 +93,13 @@ struct Body {
     }
     void add_values(const Run& run, int n) {
       const int row = n * p_.gqa_group_size;
+      if constexpr (kFours) {
+        if (together_values_ && run.to - run.from == kSpan) {
+          for (int r = row; r < row + p_.gqa_group_size; r += Four::kRows)
+            Four::add_values(run, weights_ + r * kTile, o_ + r * kDims);
+          return;
+        }
+      }
       Body::add_values<kDims>(p_, run, weights_ + row * kTile, o_ + row * p_.scratch.o_stride);
     }
     void restore([[maybe_unused]] int row) const {
@@ -95,9 +114,14 @@ struct Body {
     }
 
    private:
+    static constexpr bool kFours = kDims > 0 && kTwoAtOnce;
+    using Four = Together<Unit, T, kDims>;
+
     const dense::Params& p_;
     Number* const q_;
     float* const o_;
+    bool together_keys_ = false;
+    bool together_values_ = false;
     alignas(64) float scores_[kMaxRows * kTile];
     alignas(64) Number weights_[kMaxRows * kTile];
   };
@@ -174,7 +198,7 @@ struct Body {
     Operand x[kRun][kKeys];
     simd::unroll<kKeys>([&](auto i) {
       Operand in[kRun];
-      Unit::template load_run<T>(k[i] + d * kBytes, in);
+      Unit::template load_keys<T>(k[i] + d * kBytes, in);
       simd::unroll<kRun>([&](auto j) { x[j][i] = in[j]; });
     });
     multiply<R>(q + d, q_stride, x[0], sums, beside);

@@ -32,6 +32,7 @@ struct ByteBody {
   using Io = dense::RowIo<Unit, DType::i8>;
   using Softmax = softmax::OnlineSoftmax<dense::FmaUnit<V>>;  ///< weights in fp32
   using Run = typename Fetch<V>::Run;
+  using Ahead = typename Fetch<V>::Ahead;
   static constexpr int kLanes = V::kLanes;
   static constexpr int kTile = dense::kKeyTile;
   static constexpr std::int64_t kLine = Fetch<V>::kLine;
@@ -61,29 +62,6 @@ struct ByteBody {
     alignas(64) std::uint8_t high[kTile];
     std::uint8_t low[kTile];
     float unit;
-  };
-
-  /// Where the next lines are to be asked for, while the first of a run is read.
-  struct Ahead {
-    const char* near;
-    const char* mid;
-    const char* far;
-
-    Ahead(const Run& run, const char* first)
-        : near(first + run.near), mid(first + run.mid), far(first + run.far) {}
-    template <int kOffset>
-    [[gnu::always_inline]] void fetch() const {
-      V::template prefetch_at<kOffset>(near);
-      if constexpr (V::kRequests > 1) {
-        V::template prefetch_at<kOffset>(mid);
-        V::template prefetch_at<kOffset>(far);
-      }
-    }
-    void move(std::int64_t bytes) {
-      near += bytes;
-      mid += bytes;
-      far += bytes;
-    }
   };
 
   template <int kDims>

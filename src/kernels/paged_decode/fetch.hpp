@@ -54,6 +54,30 @@ struct Fetch {
     }
   };
 
+  /// Where the next lines are to be asked for, while the first of a run is read whose lines
+  /// follow each other.
+  struct Ahead {
+    const char* near;
+    const char* mid;
+    const char* far;
+
+    Ahead(const Run& run, const char* first)
+        : near(first + run.near), mid(first + run.mid), far(first + run.far) {}
+    template <int kOffset>
+    [[gnu::always_inline]] void fetch() const {
+      V::template prefetch_at<kOffset>(near);
+      if constexpr (V::kRequests > 1) {
+        V::template prefetch_at<kOffset>(mid);
+        V::template prefetch_at<kOffset>(far);
+      }
+    }
+    void move(std::int64_t bytes) {
+      near += bytes;
+      mid += bytes;
+      far += bytes;
+    }
+  };
+
   /// The order in which an item is read: a side of a tile after the other, in spans of kSpan keys,
   /// each head after head. One span of one head is a run.
   template <int kSpan>

@@ -85,6 +85,25 @@ struct Avx512Bf16Verbs : Avx512Verbs<Isa> {
     }
   }
 
+  /// The same in the order of their unpacking, which order_as_keys gives to other numbers.
+  template <DType T>
+  static void load_keys(const void* p, Pairs (&x)[kRun<T>]) {
+    if constexpr (T == DType::bf16) {
+      load_run<T>(p, x);
+    } else {
+      const Bytes bytes = look_up<T>(_mm512_loadu_si512(p));
+      x[0] = _mm512_unpacklo_epi8(bytes.low, bytes.high);
+      x[1] = _mm512_unpackhi_epi8(bytes.low, bytes.high);
+    }
+  }
+  /// Of 64 bf16.
+  static void order_as_keys(std::uint16_t* x) {
+    const __m512i a = _mm512_loadu_si512(x);
+    const __m512i b = _mm512_loadu_si512(x + kNumbers);
+    _mm512_storeu_si512(x, _mm512_shuffle_i64x2(a, b, 0x88));
+    _mm512_storeu_si512(x + kNumbers, _mm512_shuffle_i64x2(a, b, 0xdd));
+  }
+
   /// 64 numbers of 8 bits of a and of b as columns of both: lane 4q + i of x[c] holds number
   /// 16q + 4c + i of each. Codes are interleaved before they are looked up, in half the shuffles.
   template <DType T>
