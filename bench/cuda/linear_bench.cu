@@ -3,7 +3,8 @@
 //
 //   linear_bench [verify] [time] [CASE ...] [batch=REQUESTS]
 //                                     both without a word; all cases without a number
-//   linear_bench once CASE [TOKENS]   runs a case twice, of that length: for profilers and checkers
+//   linear_bench once CASE [TOKENS] [batch=REQUESTS]
+//                                     runs a case twice, of that length: for profilers and checkers
 //
 // "kernels" is the recurrence alone on prepared rows (what published figures time); "layer" is
 // everything a backend's run() does, convolution included. Floors are bytes at 4.8 TB/s or flops at
@@ -65,6 +66,7 @@ constexpr Case kCases[] = {
     {"gdn decode b1 in a graph", Variant::gdn, 32, 32, 128, 128, 4, 1, 1, 1, 72, 6, true},
     {"kda decode b64, 32 heads", Variant::kda, 32, 32, 128, 128, 4, 64, 1, 56, 0, 72},
     {"mamba2 decode b64, 128x64x128", Variant::mamba2, 8, 128, 128, 64, 4, 64, 1, 112, 0, 132},
+    {"gdn decode b64, 16/32 heads", Variant::gdn, 16, 32, 128, 128, 4, 64, 1, 56, 0, 0},
     {"short_conv decode b64, 2048", Variant::short_conv, 0, 0, 2048, 0, 3, 64, 1, 1, 0, 0, true},
 };
 
@@ -150,7 +152,8 @@ class Layer {
     std::vector<std::byte> image;
     glue::write_image(parts, lists, workspace.get(), image);
     check(cudaMemcpy(workspace.get(), image.data(), image.size(), cudaMemcpyHostToDevice), "plan");
-    if (parts.ready != nullptr) check(cudaMemset(parts.ready, 0, parts.ready_bytes), "counters");
+    if (parts.readers != nullptr)
+      check(cudaMemset(parts.readers, 0, parts.counter_bytes), "counters");
     make_params();
   }
 
@@ -162,13 +165,20 @@ class Layer {
     } else {
       must(sm90::launch_convolution(convolution, stream), "convolution");
     }
-    if (spec.conv_kernel > 1) must(sm90::launch_advance(convolution, stream), "advance");
+    if (advances()) must(sm90::launch_advance(convolution, stream), "advance");
   }
-  /// The recurrence on rows that an earlier run() prepared.
+  /// The recurrence on rows that an earlier run() prepared; the convolution's state stays.
   void run_kernels(cudaStream_t stream) const {
     if (!setup.recurs()) return run(stream);
-    must(sm90::launch_recurrent(decode, stream), "recurrent");
+    sm90::DecodeParams reading = decode;
+    reading.conv_state = nullptr;
+    must(sm90::launch_recurrent(reading, stream), "recurrent");
     must(sm90::launch_prompts(prompt.params, false, prompt.slice, stream), "prompts");
+  }
+
+  /// Whether the convolution's state is moved by a launch of its own.
+  [[nodiscard]] bool advances() const {
+    return spec.conv_kernel > 1 && !glue::recurrent_moves_history(setup, lists);
   }
 
   /// One launch of each kernel of a layer, by name.
@@ -192,7 +202,7 @@ class Layer {
       }
       visit("scan", [&](cudaStream_t s) { must(sm90::launch_scan(d, prompt.slice, s), "scan"); });
     }
-    if (spec.conv_kernel > 1)
+    if (advances())
       visit("advance",
             [&](cudaStream_t s) { must(sm90::launch_advance(convolution, s), "advance"); });
   }
@@ -268,6 +278,7 @@ class Layer {
     const auto first_state = state.download();
     const auto first_history = conv_state.download();
     std::vector<std::uint16_t> want_o;
+    std::vector<std::uint16_t> want_history;
     std::vector<float> want_state;
     for (int i = 0; i < times; ++i) {
       state.upload(first_state);
@@ -278,12 +289,16 @@ class Layer {
       check(cudaDeviceSynchronize(), "run");
       auto have_o = o.download();
       auto have_state = state.download();
+      auto have_history = conv_state.download();
       const auto same = [](const auto& a, const auto& b) {
         return std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
       };
-      if (i > 0 && (!same(have_o, want_o) || !same(have_state, want_state))) return false;
+      if (i > 0 && (!same(have_o, want_o) || !same(have_state, want_state) ||
+                    !same(have_history, want_history)))
+        return false;
       want_o = std::move(have_o);
       want_state = std::move(have_state);
+      want_history = std::move(have_history);
     }
     return true;
   }
@@ -335,7 +350,7 @@ class Layer {
         glue::convolution_launch(lists, parts, backends::shared::convolution_params(spec, call));
     if (!setup.recurs()) return;
     params = backends::shared::recurrence_params(spec, call);
-    decode = glue::decode_params(setup, lists, parts, params);
+    decode = glue::decode_params(setup, lists, parts, params, conv_state.get());
     prompt = glue::prompt_launch(setup, lists, parts, params);
   }
 
@@ -399,16 +414,20 @@ bool verify(int argc, char** argv) {
 /// The card lowers its clocks under load: every row begins with a cool one.
 void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(150)); }
 
-void time_all(int argc, char** argv) {
-  int batch = 0;
+/// What the command line asks for, or the case's own.
+int batch_of(const Case& c, int argc, char** argv) {
   for (int i = 1; i < argc; ++i)
-    if (std::strncmp(argv[i], "batch=", 6) == 0) batch = std::atoi(argv[i] + 6);
+    if (std::strncmp(argv[i], "batch=", 6) == 0) return std::max(1, std::atoi(argv[i] + 6));
+  return c.batch;
+}
+
+void time_all(int argc, char** argv) {
   std::printf("%-40s %9s %9s %9s %9s %9s\n", "us, median", "kernels", "layer", "goal", "peer",
               "floor");
   for (std::size_t at = 0; at < std::size(kCases); ++at) {
     if (!is_wanted(argc, argv, at)) continue;
     Case c = kCases[at];
-    if (batch > 0) c.batch = batch;
+    c.batch = batch_of(c, argc, argv);
     const Layer layer(c);
     layer.run({});
     rest();
@@ -439,7 +458,9 @@ int run(int argc, char** argv) {
     const auto at = static_cast<std::size_t>(std::atoi(argv[2]));
     if (at >= std::size(kCases)) return 2;
     Case c = kCases[at];
-    if (argc > 3) c.tokens = std::atoi(argv[3]);
+    if (argc > 3 && std::isdigit(static_cast<unsigned char>(argv[3][0])) != 0)
+      c.tokens = std::atoi(argv[3]);
+    c.batch = batch_of(c, argc, argv);
     const Layer layer(c);
     for (int i = 0; i < 2; ++i) layer.run({});
     check(cudaDeviceSynchronize(), c.name);

@@ -62,6 +62,12 @@ class LinearBackend final : public Backend {
       return invalid_argument("the workspace must be aligned to 256 bytes");
     made->workspace = workspace;
     made->parts = lay_out(setup_, sizes, workspace.device);
+    if (made->parts.counter_bytes > 0)
+      if (Status s = call_status(
+              cudaMemsetAsync(made->parts.readers, 0, made->parts.counter_bytes, native(stream)),
+              "linear attention: clearing a plan's counters");
+          !s.ok())
+        return s;
     if (Status s = upload(*made, stream); !s.ok()) return s;
     return PlanHandle(std::move(made));
   }
@@ -104,7 +110,8 @@ class LinearBackend final : public Backend {
         !s.ok())
       return s;
     if (setup_.recurs()) {
-      if (Status s = run_recurrence(mine, call, on); !s.ok()) return s;
+      if (Status s = run_recurrence(mine, call, known.state, on); !s.ok()) return s;
+      if (recurrent_moves_history(setup_, mine.lists)) return {};
     } else {
       for (const sm90::ConvolutionParams& part : {known, drafts})
         if (Status s = sm90::launch_convolution(part, on); !s.ok()) return s;
@@ -117,20 +124,15 @@ class LinearBackend final : public Backend {
  private:
   Status upload(LinearPlan& plan, Stream stream) {
     write_image(plan.parts, plan.lists, plan.workspace.device, plan.image);
-    if (plan.parts.ready_bytes > 0)
-      if (Status s = call_status(
-              cudaMemsetAsync(plan.parts.ready, 0, plan.parts.ready_bytes, native(stream)),
-              "linear attention: clearing a plan's counters");
-          !s.ok())
-        return s;
     if (plan.image.empty()) return {};
     return device::cuda::copy_to_device(plan.workspace.device, plan.image.data(), plan.image.size(),
                                         stream, "linear attention: copying a plan to the device");
   }
 
-  Status run_recurrence(const LinearPlan& plan, const LayerCall& call, cudaStream_t stream) const {
+  Status run_recurrence(const LinearPlan& plan, const LayerCall& call, void* conv_state,
+                        cudaStream_t stream) const {
     const linear::Params p = recurrence_params(setup_.spec, call);
-    const sm90::DecodeParams known = decode_params(setup_, plan.lists, plan.parts, p);
+    const sm90::DecodeParams known = decode_params(setup_, plan.lists, plan.parts, p, conv_state);
     if (Status s = sm90::launch_recurrent(known, stream); !s.ok()) return s;
     if (!plan.lists.drafts.empty()) return run_drafts(plan, p, known, stream);
     const PromptLaunch prompts = prompt_launch(setup_, plan.lists, plan.parts, p);

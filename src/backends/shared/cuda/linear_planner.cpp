@@ -82,6 +82,16 @@ LinearParts lay_out(const LinearSetup& setup, const LinearSizes& n, void* worksp
   }
   parts.drafts = cut.take<sm90::Span>(n.drafts);
   parts.list_bytes = cut.bytes();
+  if (setup.recurs()) {
+    const AttentionSpec& s = setup.spec;
+    const std::int64_t readers = n.spans * s.linear_num_k_heads * sm90::kTokenWarps;
+    const std::int64_t ready = setup.family == linear::Family::gdn && n.sequences > 0
+                                   ? (n.chunks + n.sequences) * s.linear_num_v_heads + 1
+                                   : 0;
+    parts.readers = cut.take<std::int32_t>(readers + ready);
+    parts.counter_bytes = static_cast<std::size_t>(readers + ready) * sizeof(std::int32_t);
+    if (parts.readers != nullptr && ready > 0) parts.ready = parts.readers + readers;
+  }
   if (setup.recurs() && n.sequences > 0) {
     const AttentionSpec& s = setup.spec;
     const std::int64_t heads = s.linear_num_v_heads;
@@ -97,11 +107,6 @@ LinearParts lay_out(const LinearSetup& setup, const LinearSizes& n, void* worksp
       parts.pairs = cut.take<sm90::Pairs>(n.chunks * heads);
     } else {
       parts.gates = cut.take<float>(n.chunks * heads * sm90::kNumGates * kChunk);
-    }
-    if (setup.family == linear::Family::gdn) {
-      const std::int64_t ready = (n.chunks + n.sequences) * heads + 1;
-      parts.ready = cut.take<std::int32_t>(ready);
-      parts.ready_bytes = static_cast<std::size_t>(ready) * sizeof(std::int32_t);
     }
     if (setup.family == linear::Family::kda) parts.k_until = cut.take<sm90::Half>(keys);
   }
@@ -241,7 +246,8 @@ PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
 }
 
 sm90::DecodeParams decode_params(const LinearSetup& setup, const LinearLists& lists,
-                                 const LinearParts& parts, const linear::Params& p) {
+                                 const LinearParts& parts, const linear::Params& p,
+                                 void* conv_state) {
   const auto state = reinterpret_cast<std::uintptr_t>(p.state);
   const auto num_spans = static_cast<std::int32_t>(lists.short_spans.size());
   // Blocks of several tiles prepare their token once for all of them, where enough blocks are left.
@@ -259,7 +265,9 @@ sm90::DecodeParams decode_params(const LinearSetup& setup, const LinearLists& li
           .tiles = heads >= 1024  ? 4
                    : heads >= 512 ? 2
                                   : 1,
-          .staying = stays ? setup.num_sms : 0};
+          .staying = stays ? setup.num_sms : 0,
+          .conv_state = recurrent_moves_history(setup, lists) ? conv_state : nullptr,
+          .readers = parts.readers};
 }
 
 sm90::ConvolutionParams convolution_launch(const LinearLists& lists, const LinearParts& parts,

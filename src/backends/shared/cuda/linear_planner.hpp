@@ -59,8 +59,10 @@ struct LinearParts {
   kernels::linear::sm90::Half* k_until = nullptr;
   kernels::linear::sm90::Pairs* pairs = nullptr;
   float* gates = nullptr;
-  std::int32_t* ready = nullptr;  ///< gdn: and behind it what else scores and scan count
-  std::size_t ready_bytes = 0;    ///< zeros before the first run
+  // Counted by kernels: zeros before the first run and after each.
+  std::int32_t* readers = nullptr;  ///< of DecodeParams
+  std::int32_t* ready = nullptr;    ///< gdn: and behind it what else scores and scan count
+  std::size_t counter_bytes = 0;    ///< from `readers` on
   std::size_t bytes = 0;
 };
 
@@ -98,10 +100,18 @@ struct PromptLaunch {
 [[nodiscard]] PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,
                                          const LinearParts& parts,
                                          const kernels::linear::Params& p);
+/// Whether what goes token by token moves the convolution's state as well: where that is the whole
+/// batch. Otherwise a launch of its own does, after everybody has read it.
+[[nodiscard]] inline bool recurrent_moves_history(const LinearSetup& setup,
+                                                  const LinearLists& lists) {
+  return setup.recurs() && lists.sequences.empty();
+}
+/// `conv_state`: to be moved, where that is so.
 [[nodiscard]] kernels::linear::sm90::DecodeParams decode_params(const LinearSetup& setup,
                                                                 const LinearLists& lists,
                                                                 const LinearParts& parts,
-                                                                const kernels::linear::Params& p);
+                                                                const kernels::linear::Params& p,
+                                                                void* conv_state);
 [[nodiscard]] kernels::linear::sm90::ConvolutionParams convolution_launch(
     const LinearLists& lists, const LinearParts& parts,
     const kernels::linear::ConvolutionParams& p);

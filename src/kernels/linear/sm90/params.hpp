@@ -105,6 +105,9 @@ struct PromptParams {
   bool wide_o = false;       ///< o can be written 8 at a time
 };
 
+/// Make a token for recurrent together.
+inline constexpr int kTokenWarps = 4;
+
 /// For recurrent.
 struct DecodeParams {
   Params p;
@@ -115,6 +118,11 @@ struct DecodeParams {
   std::int32_t tiles = 1;        ///< of 32 rows of the state, a block; 1, 2 or 4
   /// Blocks that stay, an SM each, where every span is a token and its states whole tiles; or 0.
   std::int32_t staying = 0;
+  /// The convolution's state, to be moved past the spans; null: it is read only.
+  void* conv_state = nullptr;
+  /// [spans, k heads, kTokenWarps]: how many have read a warp's channels of q and k. All zeros
+  /// before a launch and after it.
+  std::int32_t* readers = nullptr;
 };
 
 /// For short_conv and the advance of every convolution's state.

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "kernels/linear/sm90/recurrent_token.cuh"
+#include "kernels/linear/sm90/recurrent_history.cuh"
 #include "kernels/ptx/cp_async.cuh"
 #include "kernels/ptx/launch.cuh"
 
@@ -42,6 +42,7 @@ struct Recurrent {
         p(params.p),
         shared(s),
         at{.span = span_at(params.spans + blockIdx.x),
+           .place = static_cast<int>(blockIdx.x),
            .head = static_cast<int>(blockIdx.z),
            .key_head = static_cast<int>(blockIdx.z) / params.heads_a_key,
            .first_row = static_cast<int>(blockIdx.y) * kRows * params.tiles},
@@ -123,9 +124,9 @@ struct Recurrent {
     }
   }
   template <bool Bf16>
-  __device__ __forceinline__ void make(std::int64_t t) {
-    make_token<KeyColumns, ByChannel, Taps, Bf16>(shared.token, p, at, kRows * d.tiles, t,
-                                                  static_cast<int>(threadIdx.x));
+  __device__ __forceinline__ TokenEntries<KeyColumns, Taps> make(std::int64_t t) {
+    return make_token<KeyColumns, ByChannel, Taps, Bf16>(shared.token, p, at, kRows * d.tiles, t,
+                                                         static_cast<int>(threadIdx.x));
   }
 
   __device__ __forceinline__ void step(State& state, std::int64_t t, int tile) {
@@ -144,18 +145,20 @@ struct Recurrent {
 
   __device__ void run() {
     if (at.span.slot < 0 || at.span.num_tokens == 0) return;
+    HistoryMove<KeyColumns, Taps> history;
     for (int tile = 0; tile < kAhead; ++tile) ask_for(tile);
     for (int tile = 0; tile < tiles; ++tile) {
       State state;
       for (int t = 0; t < at.span.num_tokens; ++t) {
         if (tile == 0 || at.span.num_tokens > 1) {
           __syncthreads();  // the last step is done with what it shared
-          if (p.bf16) {
-            make<true>(t);
-          } else {
-            make<false>(t);
-          }
+          const auto entries = p.bf16 ? make<true>(t) : make<false>(t);
           __syncthreads();
+          // Tokens of longer spans are made again for every tile.
+          if (t + 1 == at.span.num_tokens && (t == 0 || tile + 1 == tiles))
+            history.begin(d, at, entries, kRows * d.tiles,
+                          d.heads_a_key * static_cast<int>(gridDim.y),
+                          static_cast<int>(threadIdx.x));
         }
         if (t == 0) take(state, tile);
         step(state, t, tile);
@@ -163,6 +166,7 @@ struct Recurrent {
       ask_for(tile + kAhead);
       store_state(state, tile);
     }
+    history.end(d, static_cast<int>(threadIdx.x));
   }
 };
 

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/linear/sm90/recurrent_token.cuh"
+#include "kernels/linear/sm90/recurrent_history.cuh"
 #include "kernels/linear/sm90/ring.cuh"
 #include "kernels/ptx/bulk.cuh"
 #include "kernels/ptx/launch.cuh"
@@ -62,12 +62,14 @@ struct StateStream {
     Span next = span_at(d.spans + item / heads_of_rows);
     while (item < items) {
       const Span span = next;
+      const int place = item / heads_of_rows;
       const int part = item % heads_of_rows;
       item += static_cast<int>(gridDim.x);
       if (item < items) next = span_at(d.spans + item / heads_of_rows);
       if (span.slot < 0 || span.num_tokens == 0) continue;
       const int head = part / parts;
       visit(StateRows{.span = span,
+                      .place = place,
                       .head = head,
                       .key_head = head / d.heads_a_key,
                       .first_row = part % parts * kTokenRows});
@@ -121,6 +123,7 @@ struct StateStream {
   /// Warpgroups in turn.
   __device__ void make_tokens(int maker, int thread) const {
     RingPlace<kTokens> place{.parity = 1};
+    HistoryMove<kKeys, Taps> history;
     int turn = 0;
     each_item([&](const StateRows& at) {
       if (turn++ % kMakers != maker) {
@@ -130,14 +133,15 @@ struct StateStream {
       ptx::mbarrier_wait(shared.token_empty[place.stage], place.parity);
       Token<kKeys, ByChannel>& to = shared.tokens[place.stage];
       const int rows = min(kTokenRows, p.dv - at.first_row);
-      if (p.bf16) {
-        make_token<kKeys, ByChannel, Taps, true>(to, p, at, rows, 0, thread);
-      } else {
-        make_token<kKeys, ByChannel, Taps, false>(to, p, at, rows, 0, thread);
-      }
+      const auto entries =
+          p.bf16 ? make_token<kKeys, ByChannel, Taps, true>(to, p, at, rows, 0, thread)
+                 : make_token<kKeys, ByChannel, Taps, false>(to, p, at, rows, 0, thread);
       arrive(shared.token_full[place.stage]);
+      history.end(d, thread);
+      history.begin(d, at, entries, rows, d.heads_a_key * parts, thread);
       place.advance();
     });
+    history.end(d, thread);
   }
 
   // ---- warps that pass the state by its token

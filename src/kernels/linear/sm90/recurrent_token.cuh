@@ -51,7 +51,38 @@ struct ChannelInput {
   }
 };
 
-inline constexpr int kTokenThreads = 128;  ///< make a token
+inline constexpr int kTokenThreads = 32 * kTokenWarps;
+
+/// Of a channel of the convolution's state once a token has passed: what the token read but the
+/// oldest, as stored.
+template <int Taps>
+struct Entries {
+  static constexpr int kCount = Taps > 1 ? Taps - 1 : 1;
+  std::uint32_t bits[kCount];
+
+  template <bool Bf16>
+  static __device__ __forceinline__ Entries behind(const ChannelInput<Bf16, Taps>& in) {
+    Entries entries{};
+#pragma unroll
+    for (int r = 0; r + 1 < Taps; ++r) {
+      if constexpr (Bf16) {
+        entries.bits[r] = in.value[r + 1];
+      } else {
+        entries.bits[r] = std::bit_cast<std::uint32_t>(in.value[r + 1]);
+      }
+    }
+    return entries;
+  }
+};
+
+/// Of the channels of one thread of those that make a token.
+template <int KeyColumns, int Taps>
+struct TokenEntries {
+  Entries<Taps> q[KeyColumns / kTokenThreads];
+  Entries<Taps> k[KeyColumns / kTokenThreads];
+  Entries<Taps> v;
+};
+
 inline constexpr int kLanesARow = 8;
 inline constexpr int kTileRows = 32;  ///< of the state
 inline constexpr int kTokenRows = 128;
@@ -75,17 +106,19 @@ __device__ __forceinline__ Span span_at(const Span* from) {
 /// What a block or a part of it works on: rows of a value head's state.
 struct StateRows {
   Span span;
+  int place;  ///< of the span
   int head;
   int key_head;
   int first_row;
 };
 
 /// Token t of the span, q and k not yet normalised, by kTokenThreads threads. All loads go out
-/// before anything waits for one. `rows`: of the state that are wanted, at most kTokenRows.
+/// before anything waits for one. `rows`: of the state that are wanted, at most kTokenRows. Returns
+/// what the convolution's state holds afterwards.
 template <int KeyColumns, bool ByChannel, int Taps, bool Bf16>
-__device__ __forceinline__ void make_token(Token<KeyColumns, ByChannel>& to, const Params& p,
-                                           const StateRows& at, int rows, std::int64_t t,
-                                           int thread) {
+__device__ __forceinline__ TokenEntries<KeyColumns, Taps> make_token(
+    Token<KeyColumns, ByChannel>& to, const Params& p, const StateRows& at, int rows,
+    std::int64_t t, int thread) {
   using Input = ChannelInput<Bf16, Taps>;
   const std::int64_t token = at.span.first_token + t;
   const History x = history_of(p, at.span.first_token, at.span.slot);
@@ -148,6 +181,14 @@ __device__ __forceinline__ void make_token(Token<KeyColumns, ByChannel>& to, con
     to.beta = gate.beta;
     if constexpr (!ByChannel) to.decay[0] = expf(gate.log_decay);
   }
+  TokenEntries<KeyColumns, Taps> entries;
+  entries.v = Entries<Taps>::behind(v_input);
+#pragma unroll
+  for (int i = 0; i < kChannels; ++i) {
+    entries.q[i] = Entries<Taps>::behind(q_input[i]);
+    entries.k[i] = Entries<Taps>::behind(k_input[i]);
+  }
+  return entries;
 }
 
 /// What normalises a token's q and k.
