@@ -14,25 +14,26 @@
 
 namespace attune::kernels::linear::sm90 {
 
-/// Element offset of `piece` (8 columns) of `row` in a tile of `Columns` columns.
+/// Element offset of `piece` (8 columns) of `row` in a tile of `Columns` columns. Of unsigned
+/// numbers: quotients of signed ones are several instructions.
 template <int Columns>
-__device__ __forceinline__ int piece_at(int row, int piece) {
+__device__ __forceinline__ int piece_at(unsigned row, unsigned piece) {
   static_assert(Columns == 32 || Columns % 64 == 0);
-  const int turn = Columns == 32 ? (row / 2) % 4 : row % 8;
-  return row * Columns + (piece ^ turn) * 8;
+  const unsigned turn = Columns == 32 ? (row / 2) % 4 : row % 8;
+  return static_cast<int>(row * Columns + (piece ^ turn) * 8);
 }
 
 template <int Columns>
-__device__ __forceinline__ int element_at(int row, int column) {
-  return piece_at<Columns>(row, column / 8) + column % 8;
+__device__ __forceinline__ int element_at(unsigned row, unsigned column) {
+  return piece_at<Columns>(row, column / 8) + static_cast<int>(column % 8);
 }
 
 inline constexpr int kPanel = kChunk * 64;  ///< elements of a tile of 64 columns
 
 /// In tiles of 64 columns side by side, of `Rows` rows each.
 template <int Rows = kChunk>
-__device__ __forceinline__ int panel_element_at(int row, int column) {
-  return column / 64 * Rows * 64 + element_at<64>(row, column % 64);
+__device__ __forceinline__ int panel_element_at(unsigned row, unsigned column) {
+  return static_cast<int>(column / 64 * Rows * 64) + element_at<64>(row, column % 64);
 }
 
 /// In a matrix of Pairs: where a panel would begin had it all rows.

@@ -85,35 +85,49 @@ __device__ __forceinline__ void put_lower(LowerShared& shared, int row, int colu
   *reinterpret_cast<std::uint32_t*>(shared.low + at) = s.low;
 }
 /// In one on the diagonal, whose upper part is zeros.
-__device__ __forceinline__ void put_diagonal(LowerShared& shared, int row, int column, float x,
-                                             float y) {
+__device__ __forceinline__ void put_diagonal(LowerShared& shared, unsigned row, unsigned column,
+                                             float x, float y) {
   *reinterpret_cast<float2*>(&shared.a[row / kBlock][row % kBlock][column % kBlock]) =
       make_float2(x, y);
 }
 
-/// M_ii of block `i`, a warp's work. Lane c has column c.
+/// M_ii of block `i`, a warp's work. A lane has a column, as one of the other half has; nothing is
+/// written before the last row is read, so that reads need not wait for writes.
 __device__ __forceinline__ void invert_diagonal(LowerShared& shared, int i) {
-  const int column = lane_id();
-  if (column < kBlock) {
-    float m[kBlock];
+  const int column = lane_id() % kBlock;
+  float m[kBlock];
 #pragma unroll
-    for (int r = 0; r < kBlock; ++r) {
-      float sums[2] = {r == column ? 1.0f : 0.0f, 0.0f};
+  for (int r = 0; r < kBlock; ++r) {
+    float sums[2] = {r == column ? 1.0f : 0.0f, 0.0f};
 #pragma unroll
-      for (int first = 0; first < r; first += 4) {
-        const float4 a = *reinterpret_cast<const float4*>(&shared.a[i][r][first]);
-        const float four[4] = {a.x, a.y, a.z, a.w};
+    for (int first = 0; first < r; first += 4) {
+      const float4 a = *reinterpret_cast<const float4*>(&shared.a[i][r][first]);
+      const float four[4] = {a.x, a.y, a.z, a.w};
 #pragma unroll
-        for (int k = first; k < r && k < first + 4; ++k) sums[k % 2] -= four[k - first] * m[k];
-      }
-      m[r] = sums[0] + sums[1];
-      shared.m[i][r][column] = m[r];
-      const SplitPair s = split(m[r], 0.0f);
-      const int at = element_at<kChunk>(kBlock * i + r, kBlock * i + column);
-      shared.high[at] = static_cast<Half>(s.high);
-      shared.low[at] = static_cast<Half>(s.low);
+      for (int k = first; k < r && k < first + 4; ++k) sums[k % 2] -= four[k - first] * m[k];
     }
+    m[r] = sums[0] + sums[1];
   }
+  if (lane_id() < kBlock) {
+#pragma unroll
+    for (int r = 0; r < kBlock; ++r) shared.m[i][r][column] = m[r];
+  }
+  __syncwarp();
+  // A lane half a row.
+  const int row = lane_id() / 2;
+  const int piece = lane_id() % 2;
+  SplitPair pairs[4];
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const float4 four = *reinterpret_cast<const float4*>(&shared.m[i][row][8 * piece + 4 * n]);
+    pairs[2 * n] = split(four.x, four.y);
+    pairs[2 * n + 1] = split(four.z, four.w);
+  }
+  const int at = piece_at<kChunk>(kBlock * i + row, 2 * i + piece);
+  *reinterpret_cast<uint4*>(shared.high + at) =
+      make_uint4(pairs[0].high, pairs[1].high, pairs[2].high, pairs[3].high);
+  *reinterpret_cast<uint4*>(shared.low + at) =
+      make_uint4(pairs[0].low, pairs[1].low, pairs[2].low, pairs[3].low);
 }
 
 /// Blocks (0 … kBlocks - 1, column) of M; those above the diagonal stay untouched. After all
