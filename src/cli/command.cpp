@@ -67,7 +67,7 @@ void add_device_options(CLI::App& app, CommonOptions& o, Devices devices) {
   app.add_flag("--json", o.json, "print exactly one JSON document on stdout");
 }
 
-void add_selection_options(CLI::App& app, CommonOptions& o) {
+void add_choice_options(CLI::App& app, CommonOptions& o) {
   app.add_option("--attention-backend", o.attention_backend, "a name of the catalog, or auto")
       ->check(not_empty())
       ->capture_default_str();
@@ -80,14 +80,18 @@ void add_selection_options(CLI::App& app, CommonOptions& o) {
   app.add_option("--layer-attention-backend", o.layer_attention_backend,
                  "another backend for some layers, e.g. 0-3,7=reference; repeatable")
       ->take_all();
+  app.add_option("--fallback", o.fallback,
+                 "what an automatic choice may do when its first choice refuses")
+      ->check(CLI::IsMember({"allow", "warn", "forbid"}))
+      ->capture_default_str();
+}
+
+void add_selection_options(CLI::App& app, CommonOptions& o) {
+  add_choice_options(app, o);
   app.add_option("--page-size", o.page_size, "tokens a KV page holds, or auto")
       ->capture_default_str();
   app.add_option("--kv-cache-dtype", o.kv_cache_dtype,
                  "auto, fp32, bf16, fp16, fp8_e4m3, fp8_e5m2 or int8")
-      ->capture_default_str();
-  app.add_option("--fallback", o.fallback,
-                 "what an automatic choice may do when its first choice refuses")
-      ->check(CLI::IsMember({"allow", "warn", "forbid"}))
       ->capture_default_str();
 }
 

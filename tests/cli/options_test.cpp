@@ -18,6 +18,7 @@ TEST(Options, NoneIsAcceptedAndIgnored) {
       {"bench", "--kv-cache-dtype", "x"}, {"bench", "--fallback", "warn"},
       {"bench", "--seed", "1"},           {"bench", "--prefill-attention-backend", "cpu"},
       {"doctor", "--device", "cpu"},      {"embed", "--seed", "1"},
+      {"embed", "--page-size", "16"},     {"embed", "--kv-cache-dtype", "fp16"},
       {"explain", "--threads", "2"},      {"explain", "--seed", "1"},
       {"tables", "--device", "cpu"},      {"verify", "--model", "x"}};
   for (const std::vector<std::string>& words : foreign) {
