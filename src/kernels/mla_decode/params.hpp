@@ -41,7 +41,8 @@ struct Params {
   std::int32_t* arrivals = nullptr;  ///< [meetings * lanes], zero between launches
 
   /// Unnormalised outputs and (maximum in base 2, sum) of cut strips; place p of lane l is block
-  /// p * lanes + l. The outputs of a meeting lie there as the two kernels' registers hold them.
+  /// p * lanes + l. The outputs of a meeting lie there as the two kernels' registers hold them; for
+  /// the merge they are fp32, or half rows of fp16 (HalfParts).
   float* partial_o = nullptr;        ///< [places * lanes, block_rows, dim_vo]
   float* partial_maximum = nullptr;  ///< [places * lanes, block_rows]
   float* partial_sum = nullptr;
@@ -59,6 +60,14 @@ struct Params {
 
   float scale_log2 = 0;  ///< of a raw product, positive
   float v_scale = 1;
+};
+
+/// A row of a part in fp16, half of what is to be written and read: in the first half of its room
+/// the numbers, each half row of 256 divided by a power of two that puts its largest below 2^15, so
+/// that none is off by more than 2^-12 of that; then the two powers.
+struct HalfParts {
+  static constexpr int kColumns = kDimVo / 2;    ///< under one factor
+  static constexpr int kFactorsAt = kDimVo / 2;  ///< floats from the row's beginning
 };
 
 /// Of the merge kernel: most blocks that share a row, and blocks a multiprocessor holds.

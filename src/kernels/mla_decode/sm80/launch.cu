@@ -75,7 +75,7 @@ Status launch(const Instance& instance, Grid grid, const Params& params, bool ov
                              .shared_bytes = instance.shared_bytes},
                             arguments, overlap, stream);
   if (error == cudaSuccess)
-    error = start_merge(instance.dtype, grid.merge_blocks, params, overlap, stream);
+    error = start_merge(instance.dtype, grid.merge_blocks, params, false, overlap, stream);
   if (error == cudaSuccess) return {};
   return failed(error, instance);
 }

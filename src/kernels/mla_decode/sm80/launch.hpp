@@ -48,8 +48,8 @@ struct Start {
 [[nodiscard]] cudaError_t start(const Start& what, void** arguments, bool overlap,
                                 cudaStream_t stream);
 
-/// Joins what any latent kernel left in parts.
-[[nodiscard]] cudaError_t start_merge(DType dtype, int blocks, const Params& params, bool overlap,
-                                      cudaStream_t stream);
+/// Joins what any latent kernel left in parts, which are fp32 or (`halves`) HalfParts.
+[[nodiscard]] cudaError_t start_merge(DType dtype, int blocks, const Params& params, bool halves,
+                                      bool overlap, cudaStream_t stream);
 
 }  // namespace attune::kernels::mla_decode::sm80

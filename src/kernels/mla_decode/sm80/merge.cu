@@ -1,5 +1,6 @@
-// Joins the parts of cut strips, in order. A warp takes 128 columns of a row; where parts are many,
-// the four warps of a block take the same columns and share the parts.
+// Joins the parts of cut strips, in order. A warp takes 16 bytes a lane of each part of a row: 128
+// columns, or half a row of fp16; where parts are many or halves, the four warps of a block take
+// the same columns and share the parts.
 #include "kernels/mla_decode/sm80/launch.hpp"
 
 #include <cuda_bf16.h>
@@ -16,45 +17,84 @@ namespace {
 
 constexpr int kMergeThreads = 128;
 constexpr int kMergeWarps = kMergeThreads / 32;
-constexpr int kColumnsOfWarp = 4 * 32;
 constexpr int kAtOnce = 20;  ///< parts a warp has under way: a quarter of a request cut for 66
-static_assert(kDimVo == kMergeWarps * kColumnsOfWarp && kMergeWarps == kMergeSlices);
 
+/// Parts in fp32: a lane's columns are those of 16 bytes.
+struct Whole {
+  static constexpr int kColumns = 4;  ///< a lane's
+  static __device__ __forceinline__ const void* at(const Params& params, std::int64_t row,
+                                                   int column) {
+    return params.partial_o + row * params.dim_vo + column;
+  }
+  static __device__ __forceinline__ float factor(const Params&, std::int64_t, int) { return 1.0f; }
+  static __device__ __forceinline__ void add(float (&o)[kColumns], float weight,
+                                             const uint4& part) {
+    const std::uint32_t words[4] = {part.x, part.y, part.z, part.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) o[i] = fmaf(weight, __uint_as_float(words[i]), o[i]);
+  }
+};
+
+/// … and in HalfParts.
+struct Halves {
+  static constexpr int kColumns = 8;
+  static_assert(32 * kColumns == HalfParts::kColumns);
+  static __device__ __forceinline__ const void* at(const Params& params, std::int64_t row,
+                                                   int column) {
+    return reinterpret_cast<const __half*>(params.partial_o + row * kDimVo) + column;
+  }
+  static __device__ __forceinline__ float factor(const Params& params, std::int64_t row,
+                                                 int column) {
+    return params.partial_o[row * kDimVo + HalfParts::kFactorsAt + column / HalfParts::kColumns];
+  }
+  static __device__ __forceinline__ void add(float (&o)[kColumns], float weight,
+                                             const uint4& part) {
+    const std::uint32_t words[4] = {part.x, part.y, part.z, part.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 pair = __half22float2(
+          __halves2half2(__ushort_as_half(static_cast<unsigned short>(words[i] & 0xffffu)),
+                         __ushort_as_half(static_cast<unsigned short>(words[i] >> 16))));
+      o[2 * i] = fmaf(weight, pair.x, o[2 * i]);
+      o[2 * i + 1] = fmaf(weight, pair.y, o[2 * i + 1]);
+    }
+  }
+};
+
+template <class Form>
+inline constexpr int kColumnsOfWarp = 32 * Form::kColumns;
+static_assert(kDimVo == kMergeWarps * kColumnsOfWarp<Whole> && kMergeWarps == kMergeSlices);
+
+template <class Form>
 struct Joined {
-  float4 o{0.0f, 0.0f, 0.0f, 0.0f};
+  float o[Form::kColumns] = {};
   float maximum = -INFINITY;
   float sum = 0.0f;  ///< the same in all lanes
 };
 
+template <class Form>
 struct Shared {
-  float4 parts[kAtOnce][kMergeThreads];
-  float4 o[kMergeWarps][32];
+  uint4 parts[kAtOnce][kMergeThreads];
+  float o[kMergeWarps][kColumnsOfWarp<Form>];
   float maximum[kMergeWarps];
   float sum[kMergeWarps];
 };
 
-__device__ __forceinline__ void add(float4& o, float weight, const float4& value) {
-  o.x = fmaf(weight, value.x, o.x);
-  o.y = fmaf(weight, value.y, o.y);
-  o.z = fmaf(weight, value.z, o.z);
-  o.w = fmaf(weight, value.w, o.w);
-}
-
 /// Parts begin, begin + step … of a row whose first part is row `first` of the places, which lie
 /// `stride` rows apart.
-__device__ __forceinline__ Joined join_parts(Shared& shared, const Params& params,
-                                             std::int64_t first, std::int64_t stride, int begin,
-                                             int step, int parts, int column) {
-  Joined joined;
-  float4* const mine = &shared.parts[0][threadIdx.x];
+template <class Form>
+__device__ __forceinline__ Joined<Form> join_parts(Shared<Form>& shared, const Params& params,
+                                                   std::int64_t first, std::int64_t stride,
+                                                   int begin, int step, int parts, int column) {
+  Joined<Form> joined;
+  uint4* const mine = &shared.parts[0][threadIdx.x];
   const auto start = [&](int from) {
   // Through shared memory, a thread's own places: copies that nobody waits for until all are
   // under way, which ptxas does not grant to loads.
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int part = from + i * step;
-      ptx::cp_async_16(mine + i * kMergeThreads,
-                       params.partial_o + (first + part * stride) * params.dim_vo + column,
+      ptx::cp_async_16(mine + i * kMergeThreads, Form::at(params, first + part * stride, column),
                        part < parts && column < params.dim_vo);
     }
     ptx::cp_async_commit();
@@ -65,6 +105,7 @@ __device__ __forceinline__ Joined join_parts(Shared& shared, const Params& param
   const std::int64_t my_part = first + (begin + lane() * step) * stride;
   const float my_maximum = has_part ? params.partial_maximum[my_part] : -INFINITY;
   const float my_sum = has_part ? params.partial_sum[my_part] : 0.0f;
+  const float my_factor = has_part ? Form::factor(params, my_part, column) : 0.0f;
   joined.maximum = my_maximum;
   for (int part = begin + (32 + lane()) * step; part < parts; part += 32 * step)
     joined.maximum = fmaxf(joined.maximum, params.partial_maximum[first + part * stride]);
@@ -80,14 +121,16 @@ __device__ __forceinline__ Joined join_parts(Shared& shared, const Params& param
       weight = ptx::exp2_approx((mine ? my_maximum : params.partial_maximum[at]) -
                                 finite(joined.maximum));
       joined.sum += weight * (mine ? my_sum : params.partial_sum[at]);
+      weight *= mine ? my_factor : Form::factor(params, at, column);
     }
     ptx::cp_async_wait<0>();
-    float4 values[kAtOnce];
+    uint4 values[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) values[i] = mine[i * kMergeThreads];
     if (from + kAtOnce * step < parts) start(from + kAtOnce * step);
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) add(joined.o, __shfl_sync(kAllLanes, weight, i), values[i]);
+    for (int i = 0; i < kAtOnce; ++i)
+      Form::add(joined.o, __shfl_sync(kAllLanes, weight, i), values[i]);
   }
 #pragma unroll
   for (int mask = 16; mask > 0; mask /= 2)
@@ -96,10 +139,13 @@ __device__ __forceinline__ Joined join_parts(Shared& shared, const Params& param
 }
 
 /// What the block's warps have of the same columns; to the first warp.
-__device__ __forceinline__ void join_warps(Shared& shared, Joined& joined) {
+template <class Form>
+__device__ __forceinline__ void join_warps(Shared<Form>& shared, Joined<Form>& joined) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   __syncthreads();  // what the row before left has been read
-  shared.o[warp][lane()] = joined.o;
+  // A lane's columns lie 32 apart here, so that neighbours meet other banks.
+#pragma unroll
+  for (int i = 0; i < Form::kColumns; ++i) shared.o[warp][32 * i + lane()] = joined.o[i];
   if (lane() == 0) {
     shared.maximum[warp] = joined.maximum;
     shared.sum[warp] = joined.sum;
@@ -113,33 +159,38 @@ __device__ __forceinline__ void join_warps(Shared& shared, Joined& joined) {
   for (int w = 0; w < kMergeWarps; ++w) {
     const float weight = ptx::exp2_approx(shared.maximum[w] - finite(joined.maximum));
     joined.sum = fmaf(weight, shared.sum[w], joined.sum);
-    add(joined.o, weight, shared.o[w][lane()]);
+#pragma unroll
+    for (int i = 0; i < Form::kColumns; ++i)
+      joined.o[i] = fmaf(weight, shared.o[w][32 * i + lane()], joined.o[i]);
   }
 }
 
-template <class Element>
-__device__ __forceinline__ void write_row(const Params& params, const Joined& joined,
+template <class Element, class Form>
+__device__ __forceinline__ void write_row(const Params& params, const Joined<Form>& joined,
                                           std::int64_t token, int head, int column) {
   const bool empty = joined.maximum == -INFINITY;
   const float inverse = empty ? 0.0f : params.v_scale / joined.sum;
   auto* out = static_cast<Element*>(params.o) + token * params.o_token_stride +
               head * params.o_head_stride + column;
-  *reinterpret_cast<uint2*>(out) =
-      make_uint2(ptx::pack_pair<Element>(joined.o.x * inverse, joined.o.y * inverse),
-                 ptx::pack_pair<Element>(joined.o.z * inverse, joined.o.w * inverse));
+#pragma unroll
+  for (int i = 0; i < Form::kColumns; i += 4)
+    *reinterpret_cast<uint2*>(out + i) =
+        make_uint2(ptx::pack_pair<Element>(joined.o[i] * inverse, joined.o[i + 1] * inverse),
+                   ptx::pack_pair<Element>(joined.o[i + 2] * inverse, joined.o[i + 3] * inverse));
   if (params.lse != nullptr && column == 0)
     params.lse[token * params.lse_token_stride + head * params.lse_head_stride] =
         empty ? -INFINITY : (joined.maximum + log2f(joined.sum)) * kLn2;
 }
 
-template <class Element>
+template <class Element, class Form>
 __global__ void __launch_bounds__(kMergeThreads) mla_merge(const __grid_constant__ Params params) {
-  auto& shared = *reinterpret_cast<Shared*>(ptx::dynamic_shared<128>());
+  auto& shared = *reinterpret_cast<Shared<Form>*>(ptx::dynamic_shared<128>());
   ptx::dependency_release();
   // The lists are older than the kernel in front.
   const attention::LatentWork work = *params.work;
-  const int slices = (params.dim_vo + kColumnsOfWarp - 1) / kColumnsOfWarp;
-  const bool share = work.most_parts > kAtOnce || slices > kMergeWarps;
+  constexpr int kColumns = kColumnsOfWarp<Form>;
+  const int slices = (params.dim_vo + kColumns - 1) / kColumns;
+  const bool share = work.most_parts > kAtOnce || slices != kMergeWarps;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int rows = params.heads_per_block * params.tokens_per_block;
   const int of_merge = rows * params.lanes * (share ? slices : 1);
@@ -158,33 +209,40 @@ __global__ void __launch_bounds__(kMergeThreads) mla_merge(const __grid_constant
     if (!place.exists) continue;
     const std::int64_t first =
         (std::int64_t{merge.first_place} * params.lanes + lane_of_group) * params.block_rows + row;
-    const int column = slice * kColumnsOfWarp + 4 * lane();
-    Joined joined =
-        join_parts(shared, params, first, std::int64_t{params.lanes} * params.block_rows,
-                   share ? warp : 0, share ? kMergeWarps : 1, merge.parts, column);
+    const int column = slice * kColumns + Form::kColumns * lane();
+    Joined<Form> joined =
+        join_parts<Form>(shared, params, first, std::int64_t{params.lanes} * params.block_rows,
+                         share ? warp : 0, share ? kMergeWarps : 1, merge.parts, column);
     if (share) {
       join_warps(shared, joined);
       if (warp > 0) continue;
     }
     if (column >= params.dim_vo) continue;
-    write_row<Element>(params, joined, merge.q_token + place.token, place.head, column);
+    write_row<Element, Form>(params, joined, merge.q_token + place.token, place.head, column);
   }
   // Whoever comes next must find the kernel in front done, too.
   if (!waited) ptx::dependency_wait();
 }
 
-}  // namespace
-
-cudaError_t start_merge(DType dtype, int blocks, const Params& params, bool overlap,
-                        cudaStream_t stream) {
+template <class Form>
+cudaError_t start_of(DType dtype, int blocks, const Params& params, bool overlap,
+                     cudaStream_t stream) {
   Params copy = params;
   void* arguments[] = {&copy};
-  return start({.kernel = dtype == DType::f16 ? ptx::kernel_handle(&mla_merge<__half>)
-                                              : ptx::kernel_handle(&mla_merge<__nv_bfloat16>),
+  return start({.kernel = dtype == DType::f16 ? ptx::kernel_handle(&mla_merge<__half, Form>)
+                                              : ptx::kernel_handle(&mla_merge<__nv_bfloat16, Form>),
                 .blocks = blocks,
                 .threads = kMergeThreads,
-                .shared_bytes = static_cast<int>(sizeof(Shared))},
+                .shared_bytes = static_cast<int>(sizeof(Shared<Form>))},
                arguments, overlap, stream);
+}
+
+}  // namespace
+
+cudaError_t start_merge(DType dtype, int blocks, const Params& params, bool halves, bool overlap,
+                        cudaStream_t stream) {
+  return halves ? start_of<Halves>(dtype, blocks, params, overlap, stream)
+                : start_of<Whole>(dtype, blocks, params, overlap, stream);
 }
 
 }  // namespace attune::kernels::mla_decode::sm80

@@ -323,35 +323,63 @@ __device__ __forceinline__ void write_joined(const Output& o, const float* place
   }
 }
 
-/// A part of a cut strip: outputs as they are, to be joined by the merge kernel. Through `room`, 2
-/// KB of each warp, so that a row's columns are written a line at a time: as registers hold them an
-/// instruction would visit eight.
-__device__ __forceinline__ void write_partial(const Output& o, float* place, float* room,
+/// The power of two that puts numbers up to `top` below 2^15, and its inverse.
+__device__ __forceinline__ void factors_of(float top, float& scale, float& inverse) {
+  constexpr std::uint32_t kBias = 127;
+  constexpr std::uint32_t kTop = 14;
+  const std::uint32_t exponent =
+      min(max(__float_as_uint(top) >> 23 & 0xffu, kTop + 1), 2 * kBias - 1);
+  scale = __uint_as_float((2 * kBias + kTop - exponent) << 23);
+  inverse = __uint_as_float((exponent - kTop) << 23);
+}
+
+/// A part of a cut strip, to be joined by the merge kernel: half rows of fp16 (HalfParts). Through
+/// `room`, 2 KB of each warp, so that a row's columns are written a line at a time: as registers
+/// hold them an instruction would visit eight.
+__device__ __forceinline__ void write_partial(const Output& o, float* place, __half* room,
                                               bool exists, int warpgroup) {
-  constexpr int kColumns = 32;
+  float scale[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float top = 0.0f;
+#pragma unroll
+    for (int block = 0; block < kDimVo / 2 / 8; ++block)
+      top = fmaxf(top, fmaxf(fabsf(o[4 * block + 2 * h]), fabsf(o[4 * block + 2 * h + 1])));
+    top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
+    float inverse;
+    factors_of(top, scale[h], inverse);
+    if (exists && lane() % 4 == 0)
+      place[(16 * warp_of_group() + lane() / 4 + 8 * h) * kDimVo + HalfParts::kFactorsAt +
+            warpgroup] = inverse;
+  }
+  constexpr int kColumns = 64;
   room += threadIdx.x / 32 * 16 * kColumns;
-  const int quarter = lane() % 4;
+  const int row = lane() % 16;
 #pragma unroll
-  for (int block = 0; block < kDimVo / 2 / 8; block += kColumns / 8) {
-    // Chunks of 16 bytes change places so that four rows meet every bank once.
+  for (int first = 0; first < kDimVo / 2 / 8; first += kColumns / 8) {
 #pragma unroll
-    for (int j = 0; j < kColumns / 8; ++j)
+    for (int step = 0; step < kColumns / 16; ++step) {
+      std::uint32_t w[4];
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int row = lane() / 4 + 8 * h;
-        const int chunk = (2 * j + quarter / 2) ^ (2 * (row % 4));
-        *reinterpret_cast<float2*>(room + row * kColumns + chunk * 4 + quarter % 2 * 2) =
-            make_float2(o[4 * (block + j) + 2 * h], o[4 * (block + j) + 2 * h + 1]);
+      for (int i = 0; i < 4; ++i) {
+        const float* x = o + 4 * (first + 2 * step + i / 2) + 2 * (i % 2);
+        w[i] = ptx::pack_pair<__half>(x[0] * scale[i % 2], x[1] * scale[i % 2]);
       }
+      // Chunks of 16 bytes change places so that eight rows meet every bank once.
+      const int chunk = (2 * step + lane() / 16) ^ (row % 8);
+      ptx::stmatrix(room + row * kColumns + chunk * 8, w);
+    }
     __syncwarp();
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
-      const int row = 4 * n + lane() / 8;
-      const int chunk = (lane() % 8) ^ (2 * (row % 4));
+      const int from = 4 * n + lane() / 8;
+      const int chunk = (lane() % 8) ^ (from % 8);
+      auto* const to = reinterpret_cast<__half*>(place + (16 * warp_of_group() + from) * kDimVo) +
+                       warpgroup * HalfParts::kColumns + 8 * first + 8 * (lane() % 8);
       if (exists)
-        *reinterpret_cast<float4*>(place + (16 * warp_of_group() + row) * kDimVo +
-                                   warpgroup * (kDimVo / 2) + 8 * block + 4 * (lane() % 8)) =
-            *reinterpret_cast<const float4*>(room + row * kColumns + chunk * 4);
+        *reinterpret_cast<uint4*>(to) =
+            *reinterpret_cast<const uint4*>(room + from * kColumns + chunk * 8);
     }
     __syncwarp();
   }

@@ -78,7 +78,7 @@ template <class Element>
 __device__ __forceinline__ void finish(float (&sums)[2][kRows], std::int32_t arrival,
                                        const Params& params, const attention::LatentItem& item,
                                        const Rows& rows, RowState& state, const Output& o,
-                                       float* room, int lane_of_group, int warpgroup) {
+                                       __half* room, int lane_of_group, int warpgroup) {
   const int first = 16 * warp_of_group() + lane() / 4;
   std::int32_t* const counter = counter_of(params, item, lane_of_group);
 #pragma unroll
@@ -151,7 +151,7 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
   std::uint32_t given_parity = 0;
   std::uint32_t query_parity = 0;
   std::uint32_t tiles = 0;
-  float* const room = reinterpret_cast<float*>(shared.p);
+  __half* const room = reinterpret_cast<__half*>(shared.p);
   Output o;
   RopeQuery rope;
 

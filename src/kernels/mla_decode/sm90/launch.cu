@@ -93,7 +93,8 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, Grid grid,
                                    .shared_bytes = instance.shared_bytes},
                                   arguments, true, stream);
   if (error == cudaSuccess)
-    error = sm80::start_merge(instance.dtype, grid.merge_blocks, params, true, stream);
+    error = sm80::start_merge(instance.dtype, grid.merge_blocks, params, params.block_rows == kRows,
+                              true, stream);
   if (error == cudaSuccess) return {};
   return failed(error, instance);
 }
