@@ -1,12 +1,13 @@
 // Checks the latent kernels against a naive one and times them on the shapes of docs/performance/cuda-mla.md.
 //
 //   mla_bench [verify] [verify-packed] [verify-few] [time] [packed] [tokens] [sm80] [few]
-//   [few-tokens] [few-packed] [sweep | sweep-one] [once] [once-packed]
+//   [few-tokens] [few-packed] [sweep | sweep-one] [once] [once-packed] [only=TEXT]
 //
 // time: the Hopper kernel; few: the kernels for few rows beside it (few-tokens: keys gathered,
 // few-packed: the fp8 cache); packed: over the fp8 cache of 656 bytes a token; tokens: its keys
 // gathered from pages of one token; sm80: the kernel of older cards; sweep: the planner's constants
-// (sweep-one: of single requests); once: a cold launch a shape, for a profiler.
+// (sweep-one: of single requests); once: a cold launch a shape, for a profiler; only: the words
+// behind it time shapes whose names contain the text.
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -194,7 +195,7 @@ Launchable prepare(const Data& d, const Cut& cut) {
                                 .workers = cut.workers > 0 ? cut.workers : most,
                                 .item_tiles = cut.item_tiles > 0 ? cut.item_tiles
                                               : cut.older        ? plan::LatentRules{}.item_tiles
-                                                                 : sm90::item_tiles(d.p.packed),
+                                                                 : sm90::kItemTiles,
                                 .least_tiles = cut.least_tiles};
   const plan::LatentShape shape = plan::latent_shape(rules, d.view);
   if (!cut.older) {
@@ -465,7 +466,10 @@ void launch_once(const Target& target) {
   check(cudaDeviceSynchronize(), target.problem.name);
 }
 
+std::string only;  ///< names of shapes to time contain this
+
 void time_one(const Target& target, const Cut& cut) {
+  if (std::string(target.problem.name).find(only) == std::string::npos) return;
   Data d(target.problem, false);
   Launchable l = prepare(d, cut);
   const auto encode = encoder();
@@ -507,6 +511,7 @@ int main(int argc, char** argv) {
   int wrong = 0;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
+    if (word.starts_with("only=")) only = word.substr(5);
     if (word == "verify") wrong += verify_all(false);
     if (word == "verify-few") wrong += verify_few();
     if (word == "verify-packed") wrong += verify_all(true);

@@ -268,7 +268,7 @@ Result<Setup> hopper_setup(const BackendContext& context, const device::cuda::Ca
   plan::LatentRules rules =
       rules_of(context.spec, mla::sm90::kRows, mla::sm90::kKeys, card.num_sms, true);
   rules.least_rows = mla::sm90::least_rows(dtype);
-  rules.item_tiles = mla::sm90::item_tiles(packed(context));
+  rules.item_tiles = mla::sm90::kItemTiles;
   std::map<int, mla::sm90::Instance> of_rows;
   for (int rows = rules.least_rows; rows <= rules.rows; rows *= 2) {
     const mla::sm90::Instance instance =

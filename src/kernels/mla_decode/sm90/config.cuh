@@ -61,6 +61,7 @@ struct Shared {
   ptx::Mbarrier drawn;       ///< `arrival` is there
   ptx::Mbarrier k_full[kStages][kPieces];
   ptx::Mbarrier k_empty[kStages][kPieces];
+  ptx::Mbarrier k_raw[kStages][kLatentPanels / 2];  ///< packed latents, to be widened in place
 };
 static_assert(sizeof(Shared<std::uint16_t>) <= 227 * 1024);
 

@@ -318,6 +318,7 @@ __global__ void __launch_bounds__(KeysOf<Element>::Roles::kThreads, 1)
       for (int piece = 0; piece < kPieces; ++piece) {
         ptx::mbarrier_init(shared.k_full[stage][piece], Keys::arrivals(piece));
         ptx::mbarrier_init(shared.k_empty[stage][piece], kConsumerWarps / 2);
+        if (piece != kRopePiece) ptx::mbarrier_init(shared.k_raw[stage][piece - 1], 1);
       }
     }
     ptx::mbarrier_init_fence();
@@ -327,15 +328,18 @@ __global__ void __launch_bounds__(KeysOf<Element>::Roles::kThreads, 1)
   __syncthreads();
   ptx::dependency_release();
 
-  if (warpgroup >= 2) {
-    ptx::registers_give<Keys::Roles::kOfProducer>();
-    if constexpr (Keys::kWidens)
-      produce_packed(shared, params, q_map, k_map);
-    else if (threadIdx.x < kConsumers + Keys::kThreads)
-      produce<Keys>(shared, params, q_map, k_map);
-  } else {
+  if (warpgroup < 2) {
     ptx::registers_take<Keys::Roles::kOfConsumer>();
     consume<Keys>(shared, params, warpgroup);
+  } else if constexpr (!Keys::kWidens) {
+    ptx::registers_give<Keys::Roles::kOfProducer>();
+    if (threadIdx.x < kConsumers + Keys::kThreads) produce<Keys>(shared, params, q_map, k_map);
+  } else if (warpgroup == 2) {
+    ptx::registers_give<Keys::kOfWidener>();
+    widen_packed(shared, params);
+  } else {
+    ptx::registers_give<Keys::kOfAsker>();
+    if (threadIdx.x == kConsumers + Keys::kThreads) ask_packed(shared, params, q_map, k_map);
   }
 }
 

@@ -27,16 +27,16 @@ Instance make(DType dtype, KeySource source) {
           .kernel = ptx::kernel_handle(&mla_decode<Element, Keys>)};
 }
 
-/// What the copy engine brings of the cache: whole rows, or the rope columns of packed ones.
+/// The cache's rows; of packed ones all bytes, in pairs.
 tensor_map::Tensor key_tensor(const Instance& instance, const Params& params) {
   constexpr int kBytes = 2;
   const bool packed = instance.source == KeySource::packed;
   const std::int64_t unit = packed ? kBytes : 1;
   return {.name = "the latent cache",
           .dtype = instance.dtype,
-          .base = static_cast<const char*>(params.k) + (packed ? packed::kRopeAt : 0),
+          .base = params.k,
           .rank = 3,
-          .dims = {packed ? packed::kRope : kDimQk, kKeys, params.num_pages},
+          .dims = {packed ? packed::kTokenBytes / kBytes : kDimQk, kKeys, params.num_pages},
           .strides = {params.k_token_stride / unit, params.k_page_stride / unit},
           .box = {64, kKeys, 1}};
 }

@@ -35,8 +35,8 @@ struct Instance {
   return dtype == DType::bf16 ? kFewRows : kRows;
 }
 
-/// What an item costs beside its tiles, in tiles: those of packed keys take longer.
-[[nodiscard]] constexpr int item_tiles(bool packed) { return packed ? 3 : 4; }
+/// What an item costs beside its tiles, in tiles.
+inline constexpr int kItemTiles = 4;
 
 /// Of bf16 or fp16, for pages of this many tokens and blocks of this many rows.
 [[nodiscard]] Instance instance_of(DType dtype, int page_size, int rows);

@@ -1,14 +1,12 @@
-// Keys from the fp8 latent cache, 656 bytes a token: the copy engine brings the rope panel, and
-// the producer's four warps widen the latents from registers to where the copy engine would have
-// put them. A piece, two panels, is a block of 128 latents under one scale.
+// Keys from the fp8 latent cache, 656 bytes a token. A thread asks the copy engine for rope panels
+// and for latents as they are, a piece (128 latents under one scale) at a time into the second panel
+// of the piece's own room; four warps widen each where it lies, to where the copy engine would have
+// put 16-bit numbers.
 //
 // They become fp16 (scales too: those that are no powers of two are rounded, to three bits more
 // than FlashMLA's), which holds e4m3 times a power of two exactly and takes a conversion and a
 // product a pair; bf16 would take six instructions. So the latent columns of queries become fp16
 // too (convert_queries), and products of rope columns stay in bf16.
-//
-// Two pieces wait in registers for their room, so that a stage's refill is a matter of conversions
-// and not of the memory's latency.
 #pragma once
 
 #include "attention/packed_latent.hpp"
@@ -22,188 +20,185 @@ namespace packed = attention::packed_latent;
 template <class Element>
 class PackedKeys {
  public:
-  using Roles = sm90::Roles<128, 208, 88>;
+  static constexpr int kThreads = 128;  ///< that widen; the warpgroup behind them asks
+  using Roles = sm90::Roles<2 * kThreads, 208, 48>;
+  static constexpr int kOfWidener = 56;
+  static constexpr int kOfAsker = 40;
+  static_assert(kOfWidener + kOfAsker == 2 * Roles::kOfProducer);
   using Latent = __half;
   static constexpr bool kWidens = true;
   static constexpr bool kMapped = true;
   static constexpr bool kClearsBehind = true;
-  // A writer's fence would wait for its loads under way.
+  // Fences of the four warps that widen are in their way: 3 % slower than the readers'.
   static constexpr bool kFences = false;
-  static constexpr int kThreads = Roles::kProducers;
   static __device__ constexpr int arrivals(int piece) {
     return piece == kRopePiece ? 1 : kThreads / 32;
   }
 
   __device__ explicit PackedKeys(const Params& params) : params_(params) {}
 
-  /// Takes what was asked for at the end of the item before, or asks.
-  __device__ __forceinline__ void begin(int page, int stage) {
-    if (page_ == page) return;
-    page_ = page;
-    fetch_scales(page);
-    take_scales();
-    fetch(0, page, 2 * stage);
-    fetch(1, page, 2 * stage + 1);
+  /// Before a tile: its scales, which may have been asked for already.
+  __device__ __forceinline__ void begin(int page) {
+    if (asked_ != page) ask_scales(page);
+    scales_[0] = ptx::pack_pair<__half>(next_scales_.x, next_scales_.y);
+    scales_[1] = ptx::pack_pair<__half>(next_scales_.z, next_scales_.w);
   }
 
-  [[nodiscard]] __device__ __forceinline__ int page() const { return page_; }
+  /// Of the thread's row.
+  __device__ __forceinline__ void ask_scales(int page) {
+    asked_ = page;
+    next_scales_ = __ldcg(reinterpret_cast<const float4*>(
+        static_cast<const std::uint8_t*>(params_.k) + page * params_.k_page_stride +
+        row() * params_.k_token_stride + packed::kScalesAt));
+  }
 
-  /// Piece `order` of a tile, of which `valid` keys exist: the columns of block `block`. Asks for
-  /// the piece after next: this tile's other half, then the own half of the next tile, on page
-  /// `next` (-1 = none), which are the same columns.
-  __device__ __forceinline__ void put(Element (*panels)[kPanel], int order, int block, int valid,
-                                      int next, ptx::Mbarrier& full) {
-    widen(order % 2, block, panels[2 * block + chunk() / 4], valid);
+  /// Block `block` of a tile of which `valid` keys exist, in its two panels. A warp's rows meet no
+  /// other's.
+  __device__ __forceinline__ void widen(Element (*panels)[kPanel], int block, int valid) const {
+    std::uint32_t scale =
+        __byte_perm(block < 2 ? scales_[0] : scales_[1], 0, block % 2 == 0 ? 0x1010 : 0x3232);
+    const int swizzle = row() % 8;
+    const auto* const from = reinterpret_cast<const uint4*>(panels[1] + row() * 64);
+    uint4 bytes[kChunks];
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) bytes[i] = from[(kChunks * part() + i) ^ swizzle];
     __syncwarp();
-    if (lane() == 0) ptx::mbarrier_arrive(full);
-    const int page = order < 2 ? page_ : next;
-    if (page >= 0) fetch(order % 2, page, order < 2 ? block ^ 2 : block);
-  }
-
-  /// … and for its scales.
-  __device__ __forceinline__ void fetch_scales(int page) {
-    const int row = lane() / 2;
-    const std::uint8_t* const from =
-        row_at(page, 4 * warp_of_group() + row % 4 + row / 4 * kRowsAtOnce) + packed::kScalesAt;
-    next_scales_ = __ldcg(reinterpret_cast<const float2*>(from) + lane() % 2);
-  }
-
-  /// A page is read soon.
-  __device__ __forceinline__ void announce(int page) const {
-    ptx::bulk_prefetch(row_at(page, 0), (kKeys - 1) * params_.k_token_stride + packed::kTokenBytes);
-  }
-
-  __device__ __forceinline__ void advance(int next) {
-    page_ = next;
-    take_scales();
+    if (row() >= valid) {
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) bytes[i] = make_uint4(0, 0, 0, 0);
+      scale = 0;
+      asm volatile("");  // a branch for what is rare, not selections always
+    }
+    auto* const to = reinterpret_cast<uint4*>(panels[part()] + row() * 64);
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      uint4 low;
+      uint4 high;
+      ptx::widen_e4m3(bytes[i].x, scale, low.x, low.y);
+      ptx::widen_e4m3(bytes[i].y, scale, low.z, low.w);
+      ptx::widen_e4m3(bytes[i].z, scale, high.x, high.y);
+      ptx::widen_e4m3(bytes[i].w, scale, high.z, high.w);
+      to[(2 * i) ^ swizzle] = low;
+      to[(2 * i + 1) ^ swizzle] = high;
+    }
   }
 
  private:
-  // A warp has rows 4 (warp) + {0 … 3} + 16 i, each thread a 16-byte chunk of one of the four.
-  // Eight neighbouring threads hold half of two rows, so that their stores meet all banks.
-  static constexpr int kRowsAtOnce = kThreads / 8;
-  static constexpr int kOfThread = kKeys / kRowsAtOnce;
-  static __device__ __forceinline__ int chunk() { return lane() / 8 % 2 * 4 + lane() % 4; }
-  static __device__ __forceinline__ int row_of_warp() { return lane() / 16 * 2 + lane() % 8 / 4; }
-  static __device__ __forceinline__ int first_row() { return 4 * warp_of_group() + row_of_warp(); }
-
-  __device__ __forceinline__ const std::uint8_t* row_at(int page, int row) const {
-    return static_cast<const std::uint8_t*>(params_.k) + page * params_.k_page_stride +
-           row * params_.k_token_stride;
-  }
-
-  __device__ __forceinline__ void fetch(int slot, int page, int block) {
-    const std::uint8_t* const from =
-        row_at(page, first_row()) + block * packed::kScaleBlock + chunk() * 16;
-#pragma unroll
-    for (int i = 0; i < kOfThread; ++i)
-      pieces_[slot][i] =
-          __ldcg(reinterpret_cast<const uint4*>(from + kRowsAtOnce * i * params_.k_token_stride));
-  }
-
-  /// Of the warp's 16 rows four scales each: lane l holds two of row l / 2.
-  __device__ __forceinline__ void take_scales() {
-    scales_ = ptx::pack_pair<__half>(next_scales_.x, next_scales_.y);
-  }
-  /// Of the thread's row i, twice.
-  __device__ __forceinline__ std::uint32_t scale_of(int i, int block) const {
-    const std::uint32_t two =
-        __shfl_sync(kAllLanes, scales_, 2 * (4 * i + row_of_warp()) + block / 2);
-    return __byte_perm(two, 0, block % 2 == 0 ? 0x1010 : 0x3232);
-  }
-
-  __device__ __forceinline__ void widen(int slot, int block, Element* panel, int valid) {
-    static_assert(kOfThread * 4 == 16, "two scales a lane");
-    const int row = first_row();
-    const int at = 2 * (chunk() % 4) ^ row % 8;
-    Element* const to = panel + row * 64;
-#pragma unroll
-    for (int i = 0; i < kOfThread; ++i) {
-      std::uint32_t scale = scale_of(i, block);
-      uint4 bytes = pieces_[slot][i];
-      if (row + kRowsAtOnce * i >= valid) {
-        bytes = make_uint4(0, 0, 0, 0);
-        scale = 0;
-      }
-      uint4 low;
-      uint4 high;
-      ptx::widen_e4m3(bytes.x, scale, low.x, low.y);
-      ptx::widen_e4m3(bytes.y, scale, low.z, low.w);
-      ptx::widen_e4m3(bytes.z, scale, high.x, high.y);
-      ptx::widen_e4m3(bytes.w, scale, high.z, high.w);
-      *reinterpret_cast<uint4*>(to + kRowsAtOnce * i * 64 + at * 8) = low;
-      *reinterpret_cast<uint4*>(to + kRowsAtOnce * i * 64 + (at ^ 1) * 8) = high;
-    }
+  // A thread has what becomes a row of one panel. Eight neighbours are in rows of their own, so that
+  // loads and stores meet every bank once.
+  static constexpr int kChunks = 4;  ///< of 16 bytes
+  static __device__ __forceinline__ int part() { return lane() / 8 % 2; }
+  static __device__ __forceinline__ int row() {
+    return 16 * warp_of_group() + lane() / 16 * 8 + lane() % 8;
   }
 
   const Params& params_;
-  int page_ = -1;
-  uint4 pieces_[2][kOfThread];
-  std::uint32_t scales_;  ///< of the page, in fp16
-  float2 next_scales_;
+  int asked_ = -1;
+  std::uint32_t scales_[2];  ///< of the row, in fp16
+  float4 next_scales_;
 };
 
-/// Feeds both rings with packed keys. Items are read where they lie: what a loop over tiles keeps
-/// of them would push pieces out of the few registers of a producer.
-template <class Element>
-__device__ void produce_packed(Shared<Element>& shared, const Params& params,
-                               const CUtensorMap& q_map, const CUtensorMap& k_map) {
+/// Pages of an item's tiles, read two tiles before they are used.
+class PackedPages {
+ public:
+  __device__ __forceinline__ PackedPages(const Params& params, const attention::LatentItem& item)
+      : entries_(params.kv_indices + item.entry_begin),
+        end_(item.tile_end),
+        now_(item.first_page),
+        next_(at(item.tile_begin + 1)) {}
+
+  [[nodiscard]] __device__ __forceinline__ int now() const { return now_; }
+  [[nodiscard]] __device__ __forceinline__ int next() const { return next_; }  ///< -1 = none
+  [[nodiscard]] __device__ __forceinline__ int at(int tile) const {
+    return tile < end_ ? entries_[tile] : -1;
+  }
+  __device__ __forceinline__ void advance(int after) {
+    now_ = next_;
+    next_ = after;
+  }
+
+ private:
+  const std::int32_t* entries_;
+  int end_;
+  int now_;
+  int next_;
+};
+
+/// Calls each(item, stage, parity, tile, pages) for the tiles of this thread block, in order.
+template <class Each>
+__device__ __forceinline__ void for_each_tile(const Params& params, Each each) {
   const Share share = share_of(params);
-  ptx::dependency_wait();
-  PackedKeys<Element> keys(params);
-  Errands<Element> errands(shared, params, q_map);
-  const bool asks = threadIdx.x == kConsumers;
-  const auto hint = params.lanes == 1 ? ptx::CacheHint::evict_first : ptx::CacheHint::evict_normal;
   std::uint32_t tiles = 0;
   for (int i = share.begin; i < share.end; ++i) {
-    const attention::LatentItem* const item = params.items + i;
-    if (item->first_block + share.lane >= item->num_blocks) continue;
-    const int end = item->tile_end;
-    int tile = item->tile_begin;
-    if (tile >= end) continue;
-    const std::int32_t* pages = params.kv_indices + item->entry_begin + tile;
-    int valid = item->kv_len - tile * kKeys;
-    // The page of the tile `ahead` of this one, the next item's behind the last; -1 = none.
-    const auto page_of = [&](int ahead) {
-      if (tile + ahead < end) return pages[ahead];
-      const bool first = tile + ahead == end && i + 1 < share.end;
-      return first && item[1].tile_begin < item[1].tile_end ? item[1].first_page : -1;
-    };
-    keys.begin(item->first_page, static_cast<int>(tiles % kStages));
-    int next = page_of(1);
-    if (asks && next >= 0) keys.announce(next);
-    for (; tile < end; ++tile, ++tiles, ++pages, valid -= kKeys) {
-      const int stage = static_cast<int>(tiles % kStages);
-      const std::uint32_t parity = tiles / kStages % 2 ^ 1;
-      // Read long before it is used.
-      const int after = page_of(2);
-      if (asks) {
-        const int block = item->first_block + share.lane;
-        const bool first = tile == item->tile_begin;
-        if (first) errands.ask_queries(*item, block);
-        ptx::mbarrier_wait(shared.k_empty[stage][kRopePiece], parity);
-        ptx::mbarrier_arrive_expect(shared.k_full[stage][kRopePiece], kPanel * sizeof(Element));
-        ptx::tma_load(shared.k[stage][kRopePanel], k_map, shared.k_full[stage][kRopePiece], hint, 0,
-                      0, keys.page());
-      }
-      __syncwarp();
-#pragma unroll
-      for (int order = 0; order < 4; ++order) {
-        const int block = 2 * (stage ^ order / 2) + order % 2;
-        ptx::mbarrier_wait(shared.k_empty[stage][1 + block], parity);
-        keys.put(shared.k[stage], order, block, valid, next, shared.k_full[stage][1 + block]);
-        if (order == 0 && next >= 0) keys.fetch_scales(next);
-      }
-      keys.advance(next);
-      next = after;
-      if (asks) {
-        if (after >= 0) keys.announce(after);
-        if (tile == item->tile_begin) errands.ask_rope(*item, item->first_block + share.lane);
-        if (tile + 1 == end) errands.draw(*item, share.lane);
-      }
-      __syncwarp();
+    const attention::LatentItem& item = params.items[i];
+    if (item.first_block + share.lane >= item.num_blocks || item.tile_begin >= item.tile_end)
+      continue;
+    PackedPages pages(params, item);
+    for (int tile = item.tile_begin; tile < item.tile_end; ++tile, ++tiles) {
+      const int after = pages.at(tile + 2);
+      each(item, tiles, tile, pages, after);
+      pages.advance(after);
     }
   }
+}
+
+/// One thread asks for everything.
+template <class Element>
+__device__ void ask_packed(Shared<Element>& shared, const Params& params, const CUtensorMap& q_map,
+                           const CUtensorMap& k_map) {
+  ptx::dependency_wait();
+  const int lane_of_group = share_of(params).lane;
+  Errands<Element> errands(shared, params, q_map);
+  const auto hint = params.lanes == 1 ? ptx::CacheHint::evict_first : ptx::CacheHint::evict_normal;
+  for_each_tile(params, [&](const attention::LatentItem& item, std::uint32_t tiles, int tile,
+                            const PackedPages& pages, int after) {
+    const int stage = static_cast<int>(tiles % kStages);
+    const std::uint32_t parity = tiles / kStages % 2 ^ 1;
+    const int block = item.first_block + lane_of_group;
+    const bool first = tile == item.tile_begin;
+    if (tiles == 0) errands.ask_first_rope(item, block);
+    if (first) errands.ask_queries(item, block);
+    const auto ask = [&](int piece, ptx::Mbarrier& full, int panel, int column) {
+      ptx::mbarrier_wait(shared.k_empty[stage][piece], parity);
+      ptx::mbarrier_arrive_expect(full, kPanel * sizeof(Element));
+      ptx::tma_load(shared.k[stage][panel], k_map, full, hint, column, 0, pages.now());
+    };
+    ask(kRopePiece, shared.k_full[stage][kRopePiece], kRopePanel,
+        packed::kRopeAt / static_cast<int>(sizeof(Element)));
+#pragma unroll
+    for (int order = 0; order < 4; ++order) {
+      const int piece = 2 * (stage ^ order / 2) + order % 2;
+      ask(1 + piece, shared.k_raw[stage][piece], 2 * piece + 1, 64 * piece);
+    }
+    if (after >= 0)
+      ptx::bulk_prefetch(static_cast<const std::uint8_t*>(params.k) + after * params.k_page_stride,
+                         (kKeys - 1) * params.k_token_stride + packed::kTokenBytes);
+    if (first && tiles > 0) errands.ask_rope(item, block);
+    if (tile + 1 == item.tile_end) errands.draw(item, lane_of_group);
+  });
+}
+
+/// Four warps widen what arrives.
+template <class Element>
+__device__ void widen_packed(Shared<Element>& shared, const Params& params) {
+  ptx::dependency_wait();
+  PackedKeys<Element> keys(params);
+  for_each_tile(params, [&](const attention::LatentItem& item, std::uint32_t tiles, int tile,
+                            const PackedPages& pages, int) {
+    const int stage = static_cast<int>(tiles % kStages);
+    const std::uint32_t parity = tiles / kStages % 2;
+    const int valid = item.kv_len - tile * kKeys;
+    keys.begin(pages.now());
+    if (pages.next() >= 0) keys.ask_scales(pages.next());
+#pragma unroll
+    for (int order = 0; order < 4; ++order) {
+      const int block = 2 * (stage ^ order / 2) + order % 2;
+      ptx::mbarrier_wait(shared.k_raw[stage][block], parity);
+      keys.widen(shared.k[stage] + 2 * block, block, valid);
+      __syncwarp();
+      if (lane() == 0) ptx::mbarrier_arrive(shared.k_full[stage][1 + block]);
+    }
+  });
 }
 
 }  // namespace attune::kernels::mla_decode::sm90
