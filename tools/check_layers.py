@@ -32,7 +32,7 @@ PUBLIC = {
     "status": "base", "fixed_list": "base", "device": "device", "tensor": "tensor", "spec": "attention",
     "batch": "attention", "backend": "attention", "descriptor": "attention", "plugin": "attention",
     "linear_state": "attention", "linear_family": "attention", "sparse_call": "attention", "validate": "attention",
-    "draft_tree": "attention", "registry": "registry",
+    "compressed_call": "attention", "draft_tree": "attention", "registry": "registry",
     "cache": "cache", "prefix_cache": "cache", "attune": "cli",
 }
 # Kernels see plain structs only: these headers of `attention`, and nothing else of it.

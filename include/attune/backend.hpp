@@ -40,6 +40,7 @@
 namespace attune {
 
 struct BackendDescriptor;
+struct CompressedCall;
 struct LinearCall;
 struct SparseCall;
 
@@ -103,8 +104,9 @@ struct LayerCall {
   const float* sinks = nullptr;         ///< [num_qo_heads], logits
   const float* alibi_slopes = nullptr;  ///< [num_qo_heads]
 
-  const LinearCall* linear = nullptr;  ///< linear variants (<attune/linear_state.hpp>)
-  const SparseCall* sparse = nullptr;  ///< sparse_mla (<attune/sparse_call.hpp>)
+  const LinearCall* linear = nullptr;          ///< linear variants (<attune/linear_state.hpp>)
+  const SparseCall* sparse = nullptr;          ///< sparse_mla, dsv4 (<attune/sparse_call.hpp>)
+  const CompressedCall* compressed = nullptr;  ///< dsv4 (<attune/compressed_call.hpp>)
 };
 
 /// Made by a BackendFactory for one spec, page size and layout; serves every layer that shares them.

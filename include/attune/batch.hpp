@@ -63,6 +63,17 @@ struct PrefixGroup {
   std::int32_t num_pages = 0;  ///< leading pages shared by all of them; every one full
 };
 
+/// dsv4: where a request's compressed keys are (<attune/compressed_call.hpp>). There are as many as
+/// its position says: (first_kv_position + kv_len) / compress_ratio.
+struct CompressedTables {
+  std::span<const std::int32_t> kv_indptr{};  ///< [batch + 1], starts at 0, never falls
+  /// Paged: ids of pages of page_size tokens, of another pool than BatchView::kv_indices and from
+  /// position 0 on. Ragged: empty, kv_indptr counts the keys.
+  std::span<const std::int32_t> kv_indices{};
+
+  [[nodiscard]] bool given() const { return !kv_indptr.empty(); }
+};
+
 /// A decode batch whose lengths only the device knows, because the step before wrote them there
 /// (Feature::device_planning, docs/decisions/0009-device-planning.md). Given in place of kv_indptr,
 /// kv_indices and kv_last_page_len, with the same meaning, in the device's memory: no length comes
@@ -106,6 +117,9 @@ struct BatchView {
   /// [batch] or empty: position of the first key of the page table, where a pool of windowed layers
   /// has taken earlier pages back.
   std::span<const std::int64_t> kv_offset{};
+
+  /// dsv4 with a compress_ratio; empty elsewhere.
+  CompressedTables compressed{};
 
   /// Packed bits, little end first: whether row r of request i sees its key c is bit
   /// r * kv_len(i) + c, counted from byte custom_mask_indptr[i]. Every request begins on a byte of
@@ -154,6 +168,8 @@ struct BatchBounds {
   std::int64_t max_qo_tokens = 0;
   std::int64_t max_kv_entries = 0;  ///< of kv_indices, over the batch
   std::int64_t max_kv_len = 0;      ///< of one request
+  /// dsv4: tokens of one request, those whose keys a window's pool took back included; else 0.
+  std::int64_t max_positions = 0;
   std::int32_t page_size = 1;
   bool decode_only = false;  ///< one query token a request: no prefill workspace is counted
 };

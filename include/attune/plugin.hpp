@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include <attune/backend.hpp>
+#include <attune/compressed_call.hpp>
 #include <attune/descriptor.hpp>
 #include <attune/linear_family.hpp>
 #include <attune/linear_state.hpp>
@@ -39,6 +40,7 @@ struct AbiFingerprint {
   std::uint32_t record_bytes = sizeof(LinearFamilyRecord);
   std::uint32_t linear_call_bytes = sizeof(LinearCall);
   std::uint32_t sparse_call_bytes = sizeof(SparseCall);
+  std::uint32_t compressed_call_bytes = sizeof(CompressedCall);
   [[nodiscard]] constexpr bool operator==(const AbiFingerprint&) const = default;
 };
 

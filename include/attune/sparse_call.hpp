@@ -1,5 +1,6 @@
 // SparseCall: one layer of sparse latent attention (layer attention), beside LayerCall, whose q, o
-// and latent cache are those of mla. A query attends to at most index_topk keys, all heads to the
+// and latent cache are those of mla. (In dsv4 compressed keys stand for keys:
+// <attune/compressed_call.hpp>.) A query attends to at most index_topk keys, all heads to the
 // same (DeepSeek sparse attention, arXiv:2512.02556).
 //
 //   score(t, s) = sum_h index_weights[t, h] * max(0, index_q[t, h] . index_key[s])

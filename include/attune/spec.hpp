@@ -39,7 +39,7 @@ enum class Variant : std::uint8_t {
   /// qk_rope_head_dim; the values are its first kv_lora_rank columns.
   mla,
   sparse_mla,      ///< DeepSeek sparse attention: indexer, top-k, then mla
-  dsv4,            ///< DeepSeek-V4 compressed attention
+  dsv4,            ///< DeepSeek-V4: a window and compressed keys (<attune/compressed_call.hpp>)
   minimax_sparse,  ///< block-sparse GQA of MiniMax-M3
   dual_chunk,      ///< Qwen2.5-1M: gqa whose queries differ by the chunk of their keys
   // Linear attention; <attune/linear_state.hpp> has the recurrence of each.
@@ -67,9 +67,9 @@ enum class Variant : std::uint8_t {
   return "?";
 }
 
-/// One KV head of latents, of which values are the first kv_lora_rank columns.
+/// One KV head whose values are the first head_dim_vo columns of its keys (dsv4: all of them).
 [[nodiscard]] constexpr bool is_latent(Variant v) {
-  return v == Variant::mla || v == Variant::sparse_mla;
+  return v == Variant::mla || v == Variant::sparse_mla || v == Variant::dsv4;
 }
 
 /// Keys and values of their own for each KV head.
@@ -142,8 +142,9 @@ struct AttentionSpec {
   DType kv_dtype = DType::bf16;  ///< of stored keys and values; linear variants: of the state, f32
 
   std::int64_t dual_chunk_len = 0;  ///< dual_chunk: positions of a chunk
+  int compress_ratio = 0;  ///< dsv4: tokens that a compressed key stands for; 0 = the window alone
 
-  // sparse_mla: what chooses a query's keys (<attune/sparse_call.hpp>).
+  // sparse_mla, dsv4: what chooses a query's keys (<attune/sparse_call.hpp>).
   int index_num_heads = 0;
   int index_head_dim = 0;
   int index_topk = 0;               ///< keys a query attends to at most

@@ -25,8 +25,11 @@ struct BatchFacts {
   std::int64_t num_qo_tokens = 0;
   std::int64_t max_qo_len = 0;
   std::int64_t max_kv_len = 0;
-  std::int64_t num_kv_tokens = 0;  ///< ragged: rows of LayerCall::k
-  std::int64_t max_page_id = -1;   ///< paged, on the host: largest id named; -1 = none
+  std::int64_t num_kv_tokens = 0;   ///< ragged: rows of LayerCall::k
+  std::int64_t max_page_id = -1;    ///< paged, on the host: largest id named; -1 = none
+  std::int64_t max_positions = 0;   ///< dsv4 with compressed keys, as BatchBounds has it
+  std::int64_t num_compressed = 0;  ///< ragged: rows of CompressedCall::k
+  std::int64_t max_compressed_page_id = -1;
 };
 
 /// Of the dense variants (gqa, mla): head counts, dims, scale, cap, windows and masks that make sense

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "attention/plain_causal.hpp"
+#include "attention/validate_compressed.hpp"
 #include "attention/validate_sparse.hpp"
 #include "base/join.hpp"
 #include "tensor/shape_match.hpp"
@@ -126,7 +127,8 @@ Status validate_spec(const AttentionSpec& spec) {
   if (spec.head_dim_qk < 1 || spec.head_dim_vo < 1)
     return invalid_argument(
         join("head dims must be positive, have ", spec.head_dim_qk, " and ", spec.head_dim_vo));
-  if (is_latent(spec.variant) &&
+  const bool absorbed = is_latent(spec.variant) && spec.variant != Variant::dsv4;
+  if (absorbed &&
       (spec.num_kv_heads != 1 || spec.kv_lora_rank != spec.head_dim_vo ||
        spec.kv_lora_rank + spec.qk_rope_head_dim != spec.head_dim_qk || spec.qk_rope_head_dim < 0))
     return invalid_argument(join(
@@ -164,6 +166,7 @@ Status validate_spec(const AttentionSpec& spec) {
     return invalid_argument(join("keys and values cannot be stored as ", name(spec.kv_dtype)));
   if (spec.variant == Variant::sparse_mla)
     if (Status s = validate_indexer(spec); !s.ok()) return s;
+  if (Status s = validate_compressed_spec(spec); !s.ok()) return s;
   return check_chunks(spec);
 }
 
@@ -202,7 +205,17 @@ Status validate_run(const LayerCall& call, const BatchFacts& facts, const Attent
       return invalid_argument(
           join("page id ", facts.max_page_id, " is beyond the cache of ", *pages, " pages"));
   }
-  if (Status s = validate_sparse_run(call, facts, spec, page_size); !s.ok()) return s;
+  if (spec.variant == Variant::dsv4) {
+    if (Status s = validate_compressed_run(call, facts, spec, page_size); !s.ok()) return s;
+  } else if (Status s =
+                 validate_sparse_run(call, facts.num_qo_tokens, spec,
+                                     {.source = facts.source,
+                                      .num_ragged = facts.num_kv_tokens,
+                                      .pages = facts.max_page_id < 0 ? -1 : call.k_cache.shape[0],
+                                      .page_size = page_size});
+             !s.ok()) {
+    return s;
+  }
   if (Status s = check_scales(call, spec); !s.ok()) return s;
   if (Status s = check_asked("sinks", spec.sinks, call.sinks != nullptr); !s.ok()) return s;
   return check_asked("alibi_slopes", spec.alibi, call.alibi_slopes != nullptr);
@@ -227,7 +240,12 @@ Status validate_append(const LayerCall& call, const AttentionSpec& spec, std::in
   }
   const auto pages = match_caches(call, spec, page_size, layout, true);
   if (!pages.ok()) return pages.status();
-  if (Status s = validate_sparse_append(call, spec, page_size, *pages); !s.ok()) return s;
+  if (Status s =
+          spec.variant == Variant::dsv4
+              ? validate_compressed_append(call, spec, page_size)
+              : validate_sparse_append(call, spec, {.pages = *pages, .page_size = page_size});
+      !s.ok())
+    return s;
   return check_scales(call, spec);
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "attention/batch_scan.hpp"
+#include "attention/validate_compressed.hpp"
 #include "base/join.hpp"
 
 namespace attune::attention {
@@ -217,6 +218,7 @@ Result<BatchFacts> validate_batch(const BatchView& batch, const AttentionSpec& s
   facts.max_kv_len = rows.max_kv_len;
   facts.num_kv_tokens = batch.source == KvSource::ragged ? batch.kv_indptr.back() : 0;
   facts.max_page_id = pages.largest;
+  if (Status s = validate_compressed_batch(batch, spec, facts); !s.ok()) return s;
   return facts;
 }
 
@@ -268,8 +270,12 @@ BatchBounds bounds_of(const BatchView& batch) {
                      .max_kv_entries = batch.kv_indptr.empty() ? 0 : batch.kv_indptr.back(),
                      .page_size = batch.page_size,
                      .decode_only = batch.form == BatchForm::decode};
-  for (std::int64_t i = 0; i < batch.batch_size(); ++i)
+  for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
     bounds.max_kv_len = std::max(bounds.max_kv_len, batch.kv_len(i));
+    if (batch.compressed.given())
+      bounds.max_positions =
+          std::max(bounds.max_positions, batch.first_kv_position(i) + batch.kv_len(i));
+  }
   return bounds;
 }
 

@@ -21,44 +21,46 @@ Status match(std::string_view what, const TensorView& view, DType dtype,
   return tensor::match(view, {.name = what, .dtype = dtype, .shape = shape, .written = written});
 }
 
-Status match_cache(const SparseCall& sparse, const AttentionSpec& spec, std::int32_t page_size,
-                   std::int64_t pages, bool written) {
+Status match_cache(const SparseCall& sparse, const AttentionSpec& spec, const IndexedKeys& keys,
+                   bool written) {
   if (Status s = match("index_cache", sparse.index_cache, spec.index_dtype,
-                       {tensor::kAnySize, page_size, spec.index_head_dim}, written);
+                       {tensor::kAnySize, keys.page_size, spec.index_head_dim}, written);
       !s.ok())
     return s;
-  if (sparse.index_cache.shape[0] == pages) return {};
-  return invalid_argument(
-      join("index_cache has ", sparse.index_cache.shape[0], " pages, k_cache has ", pages));
+  if (sparse.index_cache.shape[0] == keys.pages) return {};
+  return invalid_argument(join("index_cache has ", sparse.index_cache.shape[0],
+                               " pages, the cache of its keys has ", keys.pages));
 }
 
 Status check_presence(const LayerCall& call, const AttentionSpec& spec) {
-  const bool wanted = spec.variant == Variant::sparse_mla;
+  const bool wanted = spec.index_topk > 0;
   if (wanted == (call.sparse != nullptr)) return {};
   return invalid_argument(
-      wanted ? "a sparse_mla call brings its lists in LayerCall::sparse, have none"
-             : join("LayerCall::sparse belongs to sparse_mla, not to ", name(spec.variant)));
+      wanted ? join("a call of ", name(spec.variant),
+                    " with an indexer brings its lists in LayerCall::sparse, have none")
+             : join("LayerCall::sparse belongs to specs with an indexer: this one of ",
+                    name(spec.variant), " has none"));
 }
 
 }  // namespace
 
 Status validate_indexer(const AttentionSpec& spec) {
   if (spec.index_num_heads < 1 || spec.index_head_dim < 1 || spec.index_topk < 1)
-    return invalid_argument(
-        join("sparse_mla has an indexer: want positive index_num_heads, "
-             "index_head_dim and index_topk, have ",
-             spec.index_num_heads, ", ", spec.index_head_dim, " and ", spec.index_topk));
+    return invalid_argument(join(name(spec.variant),
+                                 " has an indexer: want positive index_num_heads, "
+                                 "index_head_dim and index_topk, have ",
+                                 spec.index_num_heads, ", ", spec.index_head_dim, " and ",
+                                 spec.index_topk));
   if (!is_float(spec.index_dtype))
     return invalid_argument(
         join("index keys are stored as fp32, bf16 or fp16, not as ", name(spec.index_dtype)));
-  return check_plain_causal(spec);
+  return spec.variant == Variant::sparse_mla ? check_plain_causal(spec) : Status{};
 }
 
-Status validate_sparse_run(const LayerCall& call, const BatchFacts& facts,
-                           const AttentionSpec& spec, std::int32_t page_size) {
+Status validate_sparse_run(const LayerCall& call, std::int64_t tokens, const AttentionSpec& spec,
+                           const IndexedKeys& keys) {
   if (Status s = check_presence(call, spec); !s.ok() || call.sparse == nullptr) return s;
   const SparseCall& sparse = *call.sparse;
-  const std::int64_t tokens = facts.num_qo_tokens;
   const bool chooses = sparse.index_q.defined();
   if (Status s = match("topk_indices", sparse.topk_indices, DType::i32, {tokens, spec.index_topk},
                        chooses);
@@ -72,15 +74,15 @@ Status validate_sparse_run(const LayerCall& call, const BatchFacts& facts,
           match("index_weights", sparse.index_weights, DType::f32, {tokens, spec.index_num_heads});
       !s.ok())
     return s;
-  if (facts.source == KvSource::ragged)
+  if (keys.source == KvSource::ragged)
     return match("index_k", sparse.index_k, spec.index_dtype,
-                 {facts.num_kv_tokens, spec.index_head_dim});
-  if (facts.max_page_id < 0) return {};
-  return match_cache(sparse, spec, page_size, call.k_cache.shape[0], false);
+                 {keys.num_ragged, spec.index_head_dim});
+  if (keys.pages < 0) return {};
+  return match_cache(sparse, spec, keys, false);
 }
 
 Status validate_sparse_append(const LayerCall& call, const AttentionSpec& spec,
-                              std::int32_t page_size, std::int64_t pages) {
+                              const IndexedKeys& keys) {
   if (call.sparse == nullptr) return {};
   if (Status s = check_presence(call, spec); !s.ok()) return s;
   const SparseCall& sparse = *call.sparse;
@@ -93,7 +95,7 @@ Status validate_sparse_append(const LayerCall& call, const AttentionSpec& spec,
           match("index_k", sparse.index_k, sparse.index_k.dtype, {tokens, spec.index_head_dim});
       !s.ok())
     return s;
-  return match_cache(sparse, spec, page_size, pages, true);
+  return match_cache(sparse, spec, keys, true);
 }
 
 }  // namespace attune::attention

@@ -1,4 +1,5 @@
-// What sparse_mla adds to the checks of <attune/validate.hpp> (layer attention).
+// What an indexer adds to the checks of <attune/validate.hpp> (layer attention): of all keys
+// (sparse_mla), or of compressed ones (dsv4).
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,20 @@ namespace attune::attention {
 
 [[nodiscard]] Status validate_indexer(const AttentionSpec& spec);
 
-/// LayerCall::sparse for run(): lists to write, with the indexer's tensors, or to read.
-[[nodiscard]] Status validate_sparse_run(const LayerCall& call, const BatchFacts& facts,
-                                         const AttentionSpec& spec, std::int32_t page_size);
+/// What an indexer scores.
+struct IndexedKeys {
+  KvSource source = KvSource::paged;
+  std::int64_t num_ragged = 0;
+  std::int64_t pages = -1;  ///< of the cache of the keys themselves; -1 = the batch names none
+  std::int64_t page_size = 1;
+};
 
-/// Likewise for append_kv(); `pages` of the latent cache.
+/// LayerCall::sparse for run(): lists to write, with the indexer's tensors, or to read.
+[[nodiscard]] Status validate_sparse_run(const LayerCall& call, std::int64_t num_queries,
+                                         const AttentionSpec& spec, const IndexedKeys& keys);
+
+/// Likewise for append_kv().
 [[nodiscard]] Status validate_sparse_append(const LayerCall& call, const AttentionSpec& spec,
-                                            std::int32_t page_size, std::int64_t pages);
+                                            const IndexedKeys& keys);
 
 }  // namespace attune::attention

@@ -22,6 +22,9 @@ struct LayerPages {
   std::int32_t num_pages = 0;  ///< of the pool this layer's ids come from; 0 = keeps nothing
   int index_head_dim = 0;      ///< width of an indexer's key beside each token; 0 = none
   DType index_dtype = DType::bf16;
+  /// Compressed keys, one for as many tokens, and index keys beside those instead; 0 = none.
+  int compress_ratio = 0;
+  std::int32_t compressed_pages = 0;  ///< of the pool that their ids come from
 };
 
 /// Memory that lives as long as somebody holds it, aligned to 256 bytes.
@@ -39,6 +42,10 @@ class KvStorage {
   /// As LayerCall::k_cache and v_cache want them; undefined for a layer without pages.
   [[nodiscard]] const TensorView& k(std::size_t layer) const { return layers_[layer].k; }
   [[nodiscard]] const TensorView& v(std::size_t layer) const { return layers_[layer].v; }
+  /// CompressedCall::cache; undefined for a layer without compressed keys.
+  [[nodiscard]] const TensorView& compressed(std::size_t layer) const {
+    return layers_[layer].compressed;
+  }
   /// SparseCall::index_cache; undefined for a layer without an indexer.
   [[nodiscard]] const TensorView& index(std::size_t layer) const { return layers_[layer].index; }
   [[nodiscard]] std::int64_t num_bytes() const { return num_bytes_; }
@@ -48,6 +55,7 @@ class KvStorage {
     std::shared_ptr<void> memory;
     TensorView k;
     TensorView v;
+    TensorView compressed;
     TensorView index;
   };
   std::vector<Layer> layers_;

@@ -58,6 +58,7 @@ std::string layer_options(const model::ModelConfig& config, const model::Attenti
   once(config.norm_placement == model::NormPlacement::parallel, "parallel branches");
   once(config.final_logits_soft_cap > 0, "capped logits");
   once(config.per_layer_input_size > 0, "per-layer inputs");
+  once(config.hyper_connections > 0, "hyper-connections");
   return words;
 }
 

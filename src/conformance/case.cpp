@@ -20,7 +20,8 @@ std::string dense_shape(const Case& one) {
       one.layout != KvLayout::mla_latent)
     text += join("-", name(one.layout));
   if (s.variant == Variant::dual_chunk) text += join("/chunk", s.dual_chunk_len);
-  if (s.variant == Variant::sparse_mla)
+  if (s.compress_ratio > 0) text += join("/ratio", s.compress_ratio);
+  if (s.index_topk > 0)
     text += join("/top", s.index_topk, "of", s.index_num_heads, "x", s.index_head_dim);
   return text;
 }

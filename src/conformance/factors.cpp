@@ -35,6 +35,7 @@ enum Factor : std::size_t {
   kStrided,
   kSharing,
   kLists,
+  kCompression,
   kNumFactors,
 };
 
@@ -66,6 +67,7 @@ std::vector<int> sizes_of(const Factors& f) {
   set(kStrided, f.strided);
   set(kSharing, f.sharing);
   set(kLists, f.given_lists);
+  set(kCompression, f.compression);
   return sizes;
 }
 
@@ -77,6 +79,7 @@ std::vector<T> values_or(const FixedList<T, N>& declared, std::vector<T> otherwi
 
 std::vector<HeadDims> dims_of(const Capability& row, Variant variant) {
   if (!row.head_dims.empty()) return {row.head_dims.begin(), row.head_dims.end()};
+  if (variant == Variant::dsv4) return {{512, 512}, {64, 64}};
   if (is_latent(variant)) return {{576, 512}, {96, 64}};
   std::vector<HeadDims> dims;
   for (const int d : {64, 128, 80, 96, 256, 192, 40, 33, 8})
@@ -112,6 +115,10 @@ bool makes_sense(const Factors& f, const FactorRow& row) {
   if (other_kind && (on(kMask) || on(kXai) || on(kChunk) || drafts)) return false;
   if (tree && row[kForm] != kUnset && !is(kForm, f.form, BatchForm::target_verify)) return false;
   if (is(kMask, f.mask, MaskKind::random) && drafts) return false;
+  // Lists name what an indexer would choose among.
+  const bool plain = row[kCompression] != kUnset && f.compression.size() > 1 &&
+                     !is(kCompression, f.compression, Compression::indexed);
+  if (plain && on(kLists)) return false;
   if (is(kKvDtype, f.kv_dtype, DType::i8) && is(kScales, f.scales, Scales::none)) return false;
   return true;
 }
@@ -175,7 +182,9 @@ Factors factors_of(const Capability& row, Variant variant) {
       values_or(row.gqa_group_sizes, is_latent(variant) ? std::vector<int>{16, 1, 3}
                                                         : std::vector<int>{4, 1, 2, 3, 8, 9, 71});
   f.page_size =
-      values_or(row.page_sizes, std::vector<std::int32_t>{16, 1, 2, 3, 5, 32, 64, 128, 256});
+      values_or(row.page_sizes, variant == Variant::dsv4
+                                    ? std::vector<std::int32_t>{16, 12, 4, 8, 64, 256}
+                                    : std::vector<std::int32_t>{16, 1, 2, 3, 5, 32, 64, 128, 256});
   f.layout = values_or(row.kv_layouts, {KvLayout::nhd});
   f.place = {Place::paged};
   f.kind = {AttentionKind::decoder};
@@ -203,7 +212,11 @@ Factors factors_of(const Capability& row, Variant variant) {
   if (has(Feature::lse)) f.lse.push_back(1);
   f.given_lists = {0};
   if (variant == Variant::dual_chunk) f.offset = {0};  // it has all keys from the first on
-  if (variant == Variant::sparse_mla) f.given_lists.push_back(1);
+  if (variant == Variant::sparse_mla || variant == Variant::dsv4) f.given_lists.push_back(1);
+  if (variant == Variant::dsv4) {
+    f.window = {Window::left};
+    f.compression = {Compression::indexed, Compression::whole, Compression::none};
+  }
   // Shared prefixes are a hint: whoever reads pages must take it.
   f.sharing = {Sharing::none, Sharing::all, Sharing::tree};
   return f;
@@ -226,13 +239,16 @@ AttentionSpec base_spec(Variant variant, HeadDims dims, int group, DType q, DTyp
                      .q_dtype = q,
                      .o_dtype = q,
                      .kv_dtype = kv};
-  if (is_latent(variant)) {
+  if (variant == Variant::dsv4) {
+    spec.window_left = 37;
+    spec.compress_ratio = 4;
+  } else if (is_latent(variant)) {
     spec.kv_lora_rank = dims.vo;
     spec.qk_rope_head_dim = dims.qk - dims.vo;
   }
-  if (variant == Variant::sparse_mla) {
+  if (variant == Variant::sparse_mla || variant == Variant::dsv4) {
     // As many keys as a tile at full width, few and an odd number elsewhere.
-    const bool wide = dims.qk == 576;
+    const bool wide = dims.vo == 512;
     spec.index_num_heads = wide ? 16 : 3;
     spec.index_head_dim = wide ? 128 : 28;
     spec.index_topk = wide ? 64 : 7;
@@ -241,6 +257,18 @@ AttentionSpec base_spec(Variant variant, HeadDims dims, int group, DType q, DTyp
   if (variant == Variant::dual_chunk) spec.dual_chunk_len = 24;
   spec.kv_scales = kv == DType::i8;
   return spec;
+}
+
+void set_compression(Case& one, Compression compression) {
+  AttentionSpec& s = one.spec;
+  if (compression == Compression::indexed) return;
+  s.index_num_heads = s.index_head_dim = s.index_topk = 0;
+  s.index_dtype = AttentionSpec{}.index_dtype;
+  // Two keys a long page, as published pages of 256 have, one a short page.
+  if (compression == Compression::none)
+    s.compress_ratio = 0;
+  else
+    s.compress_ratio = one.page_size > 16 ? one.page_size / 2 : one.page_size;
 }
 
 Case case_of(const Factors& f, const FactorRow& row, Variant variant, std::uint64_t seed) {
@@ -266,6 +294,7 @@ Case case_of(const Factors& f, const FactorRow& row, Variant variant, std::uint6
   const Window window = f.window[at(kWindow)];
   if (window != Window::none) s.window_left = kWindows[random.below(4)];
   if (window == Window::both) s.window_right = kWindows[random.below(4)];
+  set_compression(one, f.compression[at(kCompression)]);
   if (f.cap[at(kCap)] != 0) s.logits_soft_cap = 3.0f;
   s.sinks = f.sinks[at(kSinks)] != 0;
   s.alibi = f.alibi[at(kAlibi)] != 0;

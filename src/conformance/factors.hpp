@@ -13,6 +13,8 @@ enum class Window : std::uint8_t { none, left, both };
 enum class Scales : std::uint8_t { none, whole, per_head };
 enum class Lengths : std::uint8_t { edges, one_long, full_pages, many };
 enum class Place : std::uint8_t { paged, ragged };
+/// dsv4: of 4 tokens behind an indexer, of many without one, not at all.
+enum class Compression : std::uint8_t { indexed, whole, none };
 /// Of leading pages: by nobody, by all requests, by a tree of them.
 enum class Sharing : std::uint8_t { none, all, tree };
 
@@ -34,6 +36,7 @@ struct Factors {
   std::vector<Sharing> sharing;
   std::vector<int> cap, sinks, alibi, xai, chunk, lse;
   std::vector<int> offset{0, 1}, strided{0, 1}, given_lists{0};
+  std::vector<Compression> compression{Compression::indexed};
 };
 
 [[nodiscard]] Factors factors_of(const Capability& row, Variant variant);
@@ -46,6 +49,9 @@ struct Factors {
 
 /// Puts `sharing`'s pages, about `keys` keys a level, in front of a case's requests.
 void share_prefixes(Case& one, Sharing sharing, std::int32_t keys);
+
+/// Of a dsv4 case, whose spec and page are settled otherwise.
+void set_compression(Case& one, Compression compression);
 
 /// Heads, dims, dtypes and a scale; nothing special.
 [[nodiscard]] AttentionSpec base_spec(Variant variant, HeadDims dims, int group, DType q, DType kv);

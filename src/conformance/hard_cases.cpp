@@ -34,6 +34,9 @@ Case HardCases::awkward(BatchForm form, std::vector<RequestShape> requests) cons
   one.spec =
       base_spec(variant_, mla ? factors_.dims.front() : pick(factors_.dims, HeadDims{80, 80}),
                 pick(factors_.group, 3), q, pick(factors_.kv_dtype, q));
+  if (variant_ != Variant::dsv4) return one;
+  one.page_size = pick(factors_.page_size, std::int32_t{12});
+  set_compression(one, Compression::whole);
   return one;
 }
 

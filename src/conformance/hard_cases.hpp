@@ -63,6 +63,9 @@ class HardCases {
   void chunks(BatchForm form, const std::vector<RequestShape>& uneven,
               const std::vector<RequestShape>& growing);
 
+  /// dsv4: lengths around whatever a key stands for, budgets of one compressed key and of all.
+  void compressed_keys(BatchForm form);
+
   /// Trees of prefixes over requests of uneven tails, with whatever may stand in a level's way.
   void shared_prefixes(BatchForm form);
 

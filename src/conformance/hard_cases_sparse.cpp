@@ -8,6 +8,7 @@ namespace attune::conformance {
 
 void HardCases::kept_keys(BatchForm form, const std::vector<RequestShape>& uneven,
                           const std::vector<RequestShape>& growing) {
+  if (variant_ == Variant::dsv4) return compressed_keys(form);
   if (variant_ != Variant::sparse_mla) return;
   const auto with = [&](Case one, const Property& property, bool smoke, int topk, bool given,
                         std::string_view label) {
@@ -37,6 +38,49 @@ void HardCases::kept_keys(BatchForm form, const std::vector<RequestShape>& uneve
       with(typical(form, growing), kGraphReplay, true, 0, true, "lists");
   } else if (has(Feature::chunked_prefix)) {
     with(typical(form, growing), kChunkedEqualsWhole, true, 0, true, "lists");
+  }
+}
+
+void HardCases::compressed_keys(BatchForm form) {
+  const auto with = [&](Case one, const Property& property, bool smoke, std::string_view label) {
+    add(std::move(one), property, smoke, {}, label);
+  };
+  // Lengths around windows of 4 tokens, a page of 16 and the window of 38 keys.
+  std::vector<RequestShape> around;
+  for (std::int32_t kv : {0, 1, 3, 4, 5, 7, 8, 15, 16, 17, 31, 37, 38, 39, 40, 127, 128, 129, 333})
+    around.push_back({form == BatchForm::decode ? 1 : std::min(kv, 6), kv});
+  std::vector<RequestShape> behind = around;
+  for (std::size_t i = 0; i < behind.size(); ++i)
+    behind[i].kv_offset = static_cast<std::int64_t>(i % 4) * 48;
+  for (const Compression compression :
+       {Compression::indexed, Compression::whole, Compression::none}) {
+    for (const bool typically : {true, false}) {
+      Case one = typically ? typical(form, around) : awkward(form, around);
+      if (!typically) one.page_size = pick(factors_.page_size, std::int32_t{12});
+      set_compression(one, compression);
+      one.spec.sinks = has(Feature::sinks);
+      with(one, kMatchesReference, true, "around");
+      one.requests = behind;
+      with(one, kMatchesReference, true, "behind_a_window");
+      with(one, kPagesPermuted, typically, "behind_a_window");
+    }
+  }
+  Case lists = typical(form, behind);
+  lists.given_lists = true;
+  with(lists, kMatchesReference, true, "lists");
+  with(lists, kPagesPermuted, true, "lists");
+  for (const int topk : {1, 83, 84, 700}) {  // 333 tokens are 83 compressed keys
+    Case one = typical(form, around);
+    one.spec.index_topk = topk;
+    with(one, topk < 83 ? kMatchesReference : kAllKeptEqualsDense, true, "");
+  }
+  // DeepSeek-V4's own: 256-token pages, 128 to 1 and 4 to 1, a window of 128.
+  for (const Compression compression : {Compression::indexed, Compression::whole}) {
+    Case one = typical(form, {{1, 1500}, {1, 129}, {1, 256}});
+    one.page_size = pick(factors_.page_size, std::int32_t{256});
+    one.spec.window_left = 127;
+    set_compression(one, compression);
+    with(one, kMatchesReference, true, "deepseek_pages");
   }
 }
 

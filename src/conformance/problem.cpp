@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include <attune/compressed_call.hpp>
 #include <attune/sparse_call.hpp>
 #include <attune/validate.hpp>
 
@@ -68,11 +69,13 @@ std::vector<bool> tree_mask(Random& random, const RequestShape& r) {
 
 double largest_value(const Problem& p) {
   const bool slice = p.v.empty();
-  const std::vector<char>& rows = slice ? p.k : p.v;
   double largest = 0.0;
-  const auto elements = static_cast<std::int64_t>(rows.size() / size_of(p.spec.kv_dtype));
-  for (std::int64_t i = 0; i < elements; ++i)
-    largest = std::max(largest, std::fabs(tensor::load_element(rows.data(), p.spec.kv_dtype, i)));
+  for (const std::vector<char>* rows : {slice ? &p.k : &p.v, &p.compressed.k}) {
+    const auto elements = static_cast<std::int64_t>(rows->size() / size_of(p.spec.kv_dtype));
+    for (std::int64_t i = 0; i < elements; ++i)
+      largest =
+          std::max(largest, std::fabs(tensor::load_element(rows->data(), p.spec.kv_dtype, i)));
+  }
   double scale = p.v_scale;
   for (const float s : p.v_scales) scale = std::max<double>(scale, s);
   return largest * scale;
@@ -143,9 +146,17 @@ Problem make_problem(const Case& one, std::uint64_t layer) {
     p.v = random_rows(random, p.num_keys() * spec.num_kv_heads * spec.head_dim_vo, spec.kv_dtype);
   share_rows(one, p, p.k);
   share_rows(one, p, p.v);
-  if (spec.variant == Variant::sparse_mla) {
+  if (spec.compress_ratio > 0) {
+    p.compressed.first = {0};
+    for (const RequestShape& r : one.requests)
+      p.compressed.first.push_back(p.compressed.first.back() +
+                                   compressed_before(spec, r.kv_offset + r.kv_len));
+    p.compressed.k =
+        random_rows(random, p.compressed.first.back() * spec.head_dim_qk, spec.kv_dtype, one.gain);
+  }
+  if (spec.index_topk > 0) {
     make_sparse_problem(one, random, p);
-    share_rows(one, p, p.sparse.k);
+    if (spec.compress_ratio == 0) share_rows(one, p, p.sparse.k);
   }
   for (int h = 0; h < spec.num_qo_heads && spec.sinks; ++h)
     p.sinks.push_back(static_cast<float>(random.uniform() * 4.0 - 1.0));
@@ -184,7 +195,10 @@ Result<Answer> solve(const Problem& p, const Subject& subject) {
   const std::vector<float> k = widened(p.k, p.spec.kv_dtype);
   const std::vector<float> v = widened(p.v, p.spec.kv_dtype);
   const KvLayout layout = is_latent(spec.variant) ? KvLayout::mla_latent : KvLayout::nhd;
-  auto backend = subject.oracle({.spec = spec, .kv_layout = layout, .executor = subject.executor});
+  auto backend = subject.oracle({.spec = spec,
+                                 .page_size = std::max(1, spec.compress_ratio),
+                                 .kv_layout = layout,
+                                 .executor = subject.executor});
   if (!backend.ok()) return backend.status();
 
   std::vector<std::int32_t> qo_indptr(p.first_query.begin(), p.first_query.end());
@@ -203,11 +217,14 @@ Result<Answer> solve(const Problem& p, const Subject& subject) {
       bytes_indptr.push_back(static_cast<std::int64_t>(bytes.size()));
     }
   }
+  const std::vector<std::int32_t> compressed_indptr(p.compressed.first.begin(),
+                                                    p.compressed.first.end());
   const BatchView batch{.form = BatchForm::extend,
                         .source = KvSource::ragged,
                         .qo_indptr = qo_indptr,
                         .kv_indptr = kv_indptr,
                         .kv_offset = kv_offset,
+                        .compressed = {.kv_indptr = compressed_indptr},
                         .custom_mask = bytes,
                         .custom_mask_indptr = bytes_indptr};
 
@@ -234,22 +251,27 @@ Result<Answer> solve(const Problem& p, const Subject& subject) {
 
   const std::vector<float> index_q = widened(p.sparse.q, p.spec.q_dtype);
   const std::vector<float> index_k = widened(p.sparse.k, p.spec.index_dtype);
+  const auto flat = [](const auto& memory, DType dtype, std::int64_t lines, std::int64_t columns) {
+    return TensorView::dense(const_cast<void*>(static_cast<const void*>(memory.data())), dtype,
+                             {lines, columns});
+  };
+  const std::vector<float> compressed_k = widened(p.compressed.k, p.spec.kv_dtype);
+  CompressedCall compressed;
+  if (spec.compress_ratio > 0) {
+    compressed.k = flat(compressed_k, DType::f32, p.compressed.first.back(), spec.head_dim_qk);
+    call.compressed = &compressed;
+  }
   std::vector<std::int32_t> lists = p.sparse.lists;
   SparseCall sparse;
-  if (spec.variant == Variant::sparse_mla) {
+  if (spec.index_topk > 0) {
     lists.resize(static_cast<std::size_t>(p.num_queries() * spec.index_topk));
-    const auto flat = [](const auto& memory, DType dtype, std::int64_t lines,
-                         std::int64_t columns) {
-      return TensorView::dense(const_cast<void*>(static_cast<const void*>(memory.data())), dtype,
-                               {lines, columns});
-    };
     sparse.topk_indices = flat(lists, DType::i32, p.num_queries(), spec.index_topk);
     if (!p.sparse.q.empty())
       sparse.index_q =
           view(index_q, DType::f32, p.num_queries(), spec.index_num_heads, spec.index_head_dim);
     sparse.index_weights =
         flat(p.sparse.weights, DType::f32, p.num_queries(), spec.index_num_heads);
-    sparse.index_k = flat(index_k, DType::f32, p.num_keys(), spec.index_head_dim);
+    sparse.index_k = flat(index_k, DType::f32, p.num_indexed(), spec.index_head_dim);
     call.sparse = &sparse;
   }
 

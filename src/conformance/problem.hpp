@@ -22,7 +22,13 @@ class Random {
   std::uint64_t state_;
 };
 
-/// What sparse_mla has besides: an indexer's numbers, or lists.
+/// What dsv4 has besides: compressed keys, as many as each request's last position says.
+struct CompressedProblem {
+  std::vector<std::int64_t> first{};  ///< of each request, in rows of k
+  std::vector<char> k{};              ///< [compressed keys, head_dim_qk], kv_dtype
+};
+
+/// What an indexer has besides: its numbers, or lists. Its keys are the problem's, or compressed.
 struct SparseProblem {
   std::vector<char> q{};              ///< [queries, index_num_heads, index_head_dim], q_dtype
   std::vector<char> k{};              ///< [keys, index_head_dim], index_dtype
@@ -38,6 +44,7 @@ struct Problem {
   std::vector<char> q{};                    ///< [queries, num_qo_heads, q_columns()], q_dtype
   std::vector<char> k{};                    ///< [keys, num_kv_heads, head_dim_qk], kv_dtype
   std::vector<char> v{};  ///< [keys, num_kv_heads, head_dim_vo]; empty: slice of k
+  CompressedProblem compressed{};
   SparseProblem sparse{};
   std::vector<float> sinks{}, slopes{}, k_scales{}, v_scales{};
   float q_scale = 1.0f;
@@ -48,7 +55,16 @@ struct Problem {
 
   [[nodiscard]] std::int64_t num_queries() const { return first_query.back(); }
   [[nodiscard]] std::int64_t num_keys() const { return first_key.back(); }
+  /// What an indexer chooses among.
+  [[nodiscard]] std::int64_t num_indexed() const {
+    return spec.compress_ratio > 0 ? compressed.first.back() : num_keys();
+  }
 };
+
+/// Compressed keys of the tokens before position `end`.
+[[nodiscard]] inline std::int64_t compressed_before(const AttentionSpec& spec, std::int64_t end) {
+  return end <= 0 ? 0 : end / spec.compress_ratio;
+}
 
 /// The same case with another `layer` has other values of the same shape.
 [[nodiscard]] Problem make_problem(const Case& one, std::uint64_t layer = 0);
@@ -58,7 +74,7 @@ struct Problem {
 struct Answer {
   std::vector<double> o{};            ///< [queries, num_qo_heads, head_dim_vo]
   std::vector<double> lse{};          ///< [queries, num_qo_heads]; empty where not asked for
-  std::vector<std::int32_t> lists{};  ///< [queries, index_topk] of sparse_mla
+  std::vector<std::int32_t> lists{};  ///< [queries, index_topk] of specs with an indexer
 };
 
 /// What the subject's oracle says, from ragged keys: no page, layout or step is involved.

@@ -252,7 +252,9 @@ Outcome all_kept_equals_dense(const Subject& subject, const Case& one) {
   Problem problem;
   if (Outcome o = run_whole(subject, one, {}, answer, problem); o.verdict != Verdict::passed)
     return o;
-  problem.spec.variant = Variant::mla;
+  AttentionSpec& spec = problem.spec;
+  if (spec.variant == Variant::sparse_mla) spec.variant = Variant::mla;
+  spec.index_num_heads = spec.index_head_dim = spec.index_topk = 0;
   answer.lists.clear();
   return against_reference(subject, problem, answer);
 }

@@ -117,7 +117,7 @@ Outcome append_then_run(const Subject& subject, const Case& one) {
   for (std::size_t b = 0; b < before->size(); ++b) changed += (*before)[b] != (*after)[b] ? 1 : 0;
   if (changed > written)
     return failed(base::join("append_kv changed ", changed, " bytes, its keys are ", written));
-  if (Status s = stage.check_index_pool(StageOptions{}.garbage); !s.ok()) return failed(s.text());
+  if (Status s = stage.check_vector_pools(StageOptions{}.garbage); !s.ok()) return failed(s.text());
   Answer answer = stage.blank_answer();
   if (Status s = stage.execute(*scene->backend, step, answer); !s.ok()) return outcome_of(s, one);
   return against_reference(subject, *scene->problem, answer);

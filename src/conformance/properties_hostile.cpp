@@ -33,6 +33,7 @@ class Offers {
   void make_batches();
   void make_calls(const Plan& plan);
   void make_lists(const Plan& plan);
+  void make_compressed(const Plan& plan);
   [[nodiscard]] const std::string& accepted() const { return accepted_; }
 
  private:
@@ -158,6 +159,34 @@ void Offers::make_lists(const Plan& plan) {
                 with_sparse([](SparseCall& s) { s.index_cache.dtype = DType::i64; }));
 }
 
+/// Of the keys that stand for several tokens.
+void Offers::make_compressed(const Plan& plan) {
+  expect_no_run(plan, "no compressed keys", with([](LayerCall& c) { c.compressed = nullptr; }));
+  CompressedCall changed;
+  const auto with_compressed = [&](auto change) {
+    changed = prepared_.compressed;
+    change(changed);
+    return with([&](LayerCall& c) { c.compressed = &changed; });
+  };
+  expect_no_run(plan, "compressed keys of fewer pages",
+                with_compressed([](CompressedCall& c) { c.cache.shape[0] = 0; }));
+  expect_no_run(plan, "compressed keys of another width",
+                with_compressed([](CompressedCall& c) { --c.cache.shape[2]; }));
+  expect_no_run(plan, "compressed keys of another dtype",
+                with_compressed([](CompressedCall& c) { c.cache.dtype = DType::i64; }));
+  BatchView b = prepared_.batch;
+  b.compressed = {};
+  expect_no_plan("no table of compressed keys", b);
+  b = prepared_.batch;
+  const std::span<const std::int32_t> pages = b.compressed.kv_indices;
+  b.compressed.kv_indices = pages.first(pages.size() - 1);
+  expect_no_plan("too few pages of compressed keys", b);
+  std::vector<std::int32_t> negative(pages.begin(), pages.end());
+  negative[0] = -1;
+  b.compressed.kv_indices = negative;
+  expect_no_plan("a negative page id of compressed keys", b);
+}
+
 Outcome refuses_hostile_input(const Subject& subject, const Case& one) {
   auto scene = set_up(subject, one);
   if (!scene.ok()) return outcome_of(scene.status(), one);
@@ -173,6 +202,7 @@ Outcome refuses_hostile_input(const Subject& subject, const Case& one) {
   if (!plan.ok()) return outcome_of(plan.status(), one);
   offers.make_calls(**plan);
   if ((*prepared)->call.sparse != nullptr) offers.make_lists(**plan);
+  if ((*prepared)->call.compressed != nullptr) offers.make_compressed(**plan);
 
   const auto o = (*prepared)->o.download();
   if (!o.ok()) return failed(o.status().text());

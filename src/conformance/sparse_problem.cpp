@@ -35,12 +35,19 @@ void draw_list(Random& random, std::int64_t visible, std::int32_t* list, int top
   if (random.below(3) == 0) list[topk - 1] = random.below(2) == 0 ? 0x7fffffff : -0x7fffffff - 1;
 }
 
+/// Keys, or compressed keys, that a request's row may choose among.
+std::int64_t seen_by(const AttentionSpec& spec, const RequestShape& r, std::int32_t row) {
+  const std::int64_t keys = std::int64_t{r.kv_len} - r.qo_len + row + 1;
+  if (spec.compress_ratio > 0) return compressed_before(spec, r.kv_offset + keys);
+  return std::max<std::int64_t>(0, keys);
+}
+
 }  // namespace
 
 void make_sparse_problem(const Case& one, Random& random, Problem& p) {
   const AttentionSpec& spec = one.spec;
   SparseProblem& s = p.sparse;
-  s.k = whole_numbers(random, p.num_keys() * spec.index_head_dim, spec.index_dtype, 3);
+  s.k = whole_numbers(random, p.num_indexed() * spec.index_head_dim, spec.index_dtype, 3);
   if (!one.given_lists) {
     s.q = whole_numbers(random, p.num_queries() * spec.index_num_heads * spec.index_head_dim,
                         spec.q_dtype, 2);
@@ -52,8 +59,8 @@ void make_sparse_problem(const Case& one, Random& random, Problem& p) {
   std::int64_t query = 0;
   for (const RequestShape& r : one.requests)
     for (std::int32_t row = 0; row < r.qo_len; ++row, ++query)
-      draw_list(random, std::max(0, r.kv_len - r.qo_len + row + 1),
-                s.lists.data() + query * spec.index_topk, spec.index_topk);
+      draw_list(random, seen_by(spec, r, row), s.lists.data() + query * spec.index_topk,
+                spec.index_topk);
 }
 
 Outcome compare_lists(const Problem& p, const Answer& have, const Answer& want) {

@@ -236,6 +236,7 @@ Result<std::unique_ptr<Prepared>> Stage::prepare(const Step& step) {
 
   p.call = base_call_;
   if (Status s = fill_tensors(p); !s.ok()) return s;
+  if (Status s = prepare_compressed(p); !s.ok()) return s;
   if (Status s = prepare_sparse(p); !s.ok()) return s;
   return made;
 }
@@ -279,7 +280,7 @@ Answer Stage::blank_answer() const {
   Answer answer{
       .o = std::vector<double>(static_cast<std::size_t>(rows * case_.spec.head_dim_vo), nan)};
   if (case_.want_lse) answer.lse.assign(static_cast<std::size_t>(rows), nan);
-  if (case_.spec.variant == Variant::sparse_mla)
+  if (case_.spec.index_topk > 0)
     answer.lists.assign(static_cast<std::size_t>(problem_.num_queries() * case_.spec.index_topk),
                         std::numeric_limits<std::int32_t>::min());
   return answer;

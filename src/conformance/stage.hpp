@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include <attune/compressed_call.hpp>
 #include <attune/sparse_call.hpp>
 
 #include "conformance/case.hpp"
@@ -46,8 +47,11 @@ struct Prepared {
   std::vector<PrefixGroup> groups;
   BatchView batch;
   GuardedMemory q, o, lse, k, v;
-  GuardedMemory lists, index_q, index_weights, index_k;  // of sparse_mla
+  GuardedMemory lists, index_q, index_weights, index_k;  // of an indexer
   SparseCall sparse;
+  std::vector<std::int32_t> compressed_indptr, compressed_indices;
+  GuardedMemory compressed_k;
+  CompressedCall compressed;
   LayerCall call;
 };
 
@@ -85,8 +89,9 @@ class Stage {
 
   /// New keys of a step as append_kv wants them, in `dtype`: fills k, v and slot_mapping.
   struct Appended {
-    GuardedMemory k, v, slots, index_k;
+    GuardedMemory k, v, slots, index_k, compressed_k, compressed_slots;
     SparseCall sparse;
+    CompressedCall compressed;
     LayerCall call;
   };
   [[nodiscard]] Result<std::unique_ptr<Appended>> prepare_append(const Step& step, DType dtype);
@@ -96,8 +101,9 @@ class Stage {
   /// … and what they are to be.
   [[nodiscard]] std::vector<char> wanted_rows(std::int32_t request, std::int32_t j,
                                               bool values) const;
-  /// The pool of index keys, filled with `garbage`, holds the problem's own and nothing else.
-  Status check_index_pool(unsigned char garbage);
+  /// The pools of index keys and of compressed keys, filled with `garbage`, hold the problem's own
+  /// and nothing else.
+  Status check_vector_pools(unsigned char garbage);
   /// Everything in the pools, to see what changed.
   [[nodiscard]] Result<std::vector<char>> pool_bytes();
 
@@ -109,6 +115,7 @@ class Stage {
       : subject_(subject), case_(one), problem_(problem) {}
   Status place(const StageOptions& options);
   void choose_pages(const StageOptions& options);
+  void choose_compressed_pages(const StageOptions& options);
   Status allocate_pool(const StageOptions& options);
   Status write_keys(bool values);
   Status upload_tables();
@@ -116,12 +123,31 @@ class Stage {
   [[nodiscard]] std::int64_t row_bytes(bool values) const;
   [[nodiscard]] std::int64_t row_offset(bool values, std::int64_t page, std::int64_t place,
                                         std::int64_t head) const;
-  // stage_sparse.cpp
-  Status allocate_index_pool(const StageOptions& options);
-  Status place_index_keys(const StageOptions& options);
-  [[nodiscard]] std::int64_t index_offset(std::size_t request, std::int64_t key) const;
+  // stage_vectors.cpp
+  /// A pool of one vector a slot beside k_cache: of index keys, or of compressed keys.
+  struct VectorPool {
+    TensorView cache;  ///< [pages, slots of a page, width]
+    GuardedMemory memory;
+    std::shared_ptr<void> owner;                                    ///< of a huge one
+    const std::vector<char>* rows = nullptr;                        ///< the problem's
+    const std::vector<std::int64_t>* first = nullptr;               ///< of each request, in rows
+    const std::vector<std::vector<std::int32_t>>* pages = nullptr;  ///< of each request
+  };
+  Status place_vectors(const StageOptions& options);
+  Status allocate(VectorPool& pool, std::int64_t num_pages, const StageOptions& options);
+  Status fill(VectorPool& pool);
+  Status check(VectorPool& pool, unsigned char garbage);
   template <class Act>
-  Status for_each_index_row(const Act& act) const;
+  Status for_each_row(const VectorPool& pool, const Act& act) const;
+  /// A row for each new token of a step; NaN where the pool keeps none of it.
+  [[nodiscard]] std::vector<char> appended_vectors(const Step& step, const VectorPool& pool,
+                                                   DType dtype, TensorView& view) const;
+  // stage_compressed.cpp
+  Status prepare_compressed(Prepared& p);
+  Status append_compressed(const Step& step, DType dtype, Appended& made);
+  /// Position behind the last token of a step's part.
+  [[nodiscard]] std::int64_t end_of(const Step::Part& part) const;
+  // stage_sparse.cpp
   Status prepare_sparse(Prepared& p);
   Status append_sparse(const Step& step, DType dtype, Appended& made);
   Status collect_lists(const Prepared& p, Answer& answer);
@@ -137,10 +163,11 @@ class Stage {
   std::unique_ptr<DeviceMemory> host_ = host_memory();
   GuardedMemory pool_;  ///< K and V pages
   std::shared_ptr<void> sparse_owner_;
-  std::vector<std::vector<std::int32_t>> pages_;  ///< of each request
-  GuardedMemory index_pool_;
-  std::shared_ptr<void> index_owner_;
-  TensorView index_cache_;
+  std::vector<std::vector<std::int32_t>> pages_;             ///< of each request
+  std::vector<std::vector<std::int32_t>> compressed_pages_;  ///< likewise, of the other pool
+  std::int64_t num_compressed_pages_ = 0;
+  VectorPool index_;
+  VectorPool compressed_;
   GuardedMemory sinks_, slopes_, k_scales_, v_scales_;
   LayerCall base_call_;
   std::int64_t num_pages_ = 0;

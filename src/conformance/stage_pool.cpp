@@ -76,6 +76,28 @@ void Stage::choose_pages(const StageOptions& options) {
   }
 }
 
+/// Pages for every position from 0 on, whatever the window's pool took back.
+void Stage::choose_compressed_pages(const StageOptions& options) {
+  const AttentionSpec& spec = case_.spec;
+  const auto pages_of = [&](const RequestShape& r) {
+    return base::ceil_div<std::int64_t>(r.kv_offset + r.kv_len, case_.page_size);
+  };
+  std::int64_t needed = 0;
+  for (const RequestShape& r : case_.requests) needed += pages_of(r);
+  const std::int64_t page_elements =
+      std::int64_t{case_.page_size / spec.compress_ratio} * spec.head_dim_qk;
+  const bool huge = options.huge_elements > 0;
+  num_compressed_pages_ = huge ? options.huge_elements / page_elements + 8 : 2 * needed + 3;
+  const std::vector<std::int32_t> ids =
+      huge ? wrapping_ids(num_compressed_pages_, page_elements, needed)
+           : shuffled_ids(num_compressed_pages_, options.page_seed + 1);
+  auto next = ids.begin();
+  for (const RequestShape& r : case_.requests) {
+    compressed_pages_.emplace_back(next, next + pages_of(r));
+    next += pages_of(r);
+  }
+}
+
 // The pools are one piece of memory. Dense: all K pages, then all V pages. Strided: each page's K
 // and V side by side, as engines that allocate them together have it; latent rows with gaps.
 Status Stage::allocate_pool(const StageOptions& options) {
@@ -170,7 +192,8 @@ Status Stage::write_keys(bool values) {
 Status Stage::place(const StageOptions& options) {
   names_groups_ = options.names_groups;
   choose_pages(options);
-  if (Status s = place_index_keys(options); !s.ok()) return s;
+  if (case_.spec.compress_ratio > 0) choose_compressed_pages(options);
+  if (Status s = place_vectors(options); !s.ok()) return s;
   if (Status s = allocate_pool(options); !s.ok() || options.empty_cache) return s;
   if (Status s = write_keys(false); !s.ok() || !apart(case_)) return s;
   return write_keys(true);
@@ -244,6 +267,7 @@ Result<std::unique_ptr<Stage::Appended>> Stage::prepare_append(const Step& step,
   if (Status s = made->slots.upload(bytes); !s.ok()) return s;
   made->call.slot_mapping = {reinterpret_cast<const std::int64_t*>(made->slots.data()),
                              slots.size()};
+  if (Status s = append_compressed(step, dtype, *made); !s.ok()) return s;
   if (Status s = append_sparse(step, dtype, *made); !s.ok()) return s;
   return made;
 }

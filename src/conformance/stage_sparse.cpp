@@ -1,5 +1,4 @@
-// What sparse_mla needs on a stage: a pool of index keys beside the latents, the indexer's tensors,
-// the lists of kept keys.
+// What an indexer needs on a stage: its tensors, and the lists of kept keys.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -12,101 +11,9 @@
 namespace attune::conformance {
 namespace {
 
-bool is_sparse(const Case& one) { return one.spec.variant == Variant::sparse_mla; }
-
-/// A view of rows with a gap behind each where the case is strided.
-TensorView rows_view(DType dtype, std::int64_t rows, std::int64_t columns, bool strided) {
-  TensorView view = TensorView::dense(nullptr, dtype, {rows, columns});
-  if (strided) view.stride[0] += kGap;
-  return view;
-}
-
-Status place_rows(DeviceMemory& memory, TensorView& view, GuardedMemory& to,
-                  const std::vector<char>& image) {
-  auto made = GuardedMemory::make(memory, image.size(), kNan);
-  if (!made.ok()) return made.status();
-  to = std::move(*made);
-  view.data = to.data();
-  return to.upload(image);
-}
+bool is_sparse(const Case& one) { return one.spec.index_topk > 0; }
 
 }  // namespace
-
-Status Stage::allocate_index_pool(const StageOptions& options) {
-  const AttentionSpec& spec = case_.spec;
-  TensorView& cache = index_cache_;
-  cache = TensorView::dense(nullptr, spec.index_dtype,
-                            {num_pages_, case_.page_size, spec.index_head_dim});
-  if (case_.strided) {
-    cache.stride[1] += kGap;
-    cache.stride[0] = cache.stride[1] * case_.page_size + kGap;
-  }
-  const auto bytes =
-      static_cast<std::size_t>(num_pages_ * cache.stride[0]) * size_of(spec.index_dtype);
-  if (options.huge_elements > 0) {
-    auto sparse = memory().allocate_sparse(bytes);
-    if (!sparse.ok()) return sparse.status();
-    index_owner_ = std::shared_ptr<void>(
-        *sparse, [owner = subject_.memory](void* held) { owner->release(held); });
-    cache.data = *sparse;
-    return {};
-  }
-  auto made = GuardedMemory::make(memory(), bytes, options.garbage);
-  if (!made.ok()) return made.status();
-  index_pool_ = std::move(*made);
-  cache.data = index_pool_.data();
-  return {};
-}
-
-std::int64_t Stage::index_offset(std::size_t request, std::int64_t key) const {
-  const std::int64_t page = pages_[request][static_cast<std::size_t>(key / case_.page_size)];
-  return (page * index_cache_.stride[0] + key % case_.page_size * index_cache_.stride[1]) *
-         static_cast<std::int64_t>(size_of(case_.spec.index_dtype));
-}
-
-/// Where each key's index row goes: act(bytes of the row, offset in the pool).
-template <class Act>
-Status Stage::for_each_index_row(const Act& act) const {
-  const auto row =
-      static_cast<std::size_t>(case_.spec.index_head_dim) * size_of(case_.spec.index_dtype);
-  for (std::size_t i = 0; i < case_.requests.size(); ++i)
-    for (std::int64_t j = 0; j < case_.requests[i].kv_len; ++j) {
-      const char* const from =
-          problem_.sparse.k.data() + static_cast<std::size_t>(problem_.first_key[i] + j) * row;
-      if (Status s = act(from, index_offset(i, j), row); !s.ok()) return s;
-    }
-  return {};
-}
-
-Status Stage::place_index_keys(const StageOptions& options) {
-  if (!is_sparse(case_)) return {};
-  if (Status s = allocate_index_pool(options); !s.ok() || options.empty_cache) return s;
-  // A pool in ordinary memory is written in one piece: a copy a row would be slow on a device.
-  if (index_pool_.size() == 0)
-    return for_each_index_row([&](const char* from, std::int64_t at, std::size_t bytes) {
-      return memory().copy_in(index_cache_.as<char>() + at, from, bytes);
-    });
-  auto image = index_pool_.download();
-  if (!image.ok()) return image.status();
-  (void)for_each_index_row([&](const char* from, std::int64_t at, std::size_t bytes) {
-    std::memcpy(image->data() + at, from, bytes);
-    return Status{};
-  });
-  return index_pool_.upload(*image);
-}
-
-Status Stage::check_index_pool(unsigned char garbage) {
-  if (!is_sparse(case_) || index_pool_.size() == 0) return {};
-  auto have = index_pool_.download();
-  if (!have.ok()) return have.status();
-  std::vector<char> want(have->size(), static_cast<char>(garbage));
-  (void)for_each_index_row([&](const char* from, std::int64_t at, std::size_t bytes) {
-    std::memcpy(want.data() + at, from, bytes);
-    return Status{};
-  });
-  if (*have != want) return internal_error("the index keys in the pool are not what was appended");
-  return index_pool_.check_guards("the index pool");
-}
 
 Status Stage::prepare_sparse(Prepared& p) {
   if (!is_sparse(case_)) return {};
@@ -138,7 +45,7 @@ Status Stage::prepare_sparse(Prepared& p) {
                             p.lists, p.sparse.topk_indices);
       !s.ok())
     return s;
-  p.sparse.index_cache = index_cache_;
+  p.sparse.index_cache = index_.cache;
   p.call.sparse = &p.sparse;
   if (case_.given_lists) return {};
   if (Status s = query_rows(
@@ -153,18 +60,13 @@ Status Stage::prepare_sparse(Prepared& p) {
       !s.ok() || case_.source == KvSource::paged)
     return s;
   // Ragged keys: those of the parts, one request behind the other.
-  const std::size_t width =
-      static_cast<std::size_t>(spec.index_head_dim) * size_of(spec.index_dtype);
+  const bool compressed = spec.compress_ratio > 0;
+  const std::vector<std::int32_t>& indptr = compressed ? p.compressed_indptr : p.kv_indptr;
   p.sparse.index_k =
-      TensorView::dense(nullptr, spec.index_dtype, {p.kv_indptr.back(), spec.index_head_dim});
-  std::vector<char> image;
-  for (std::size_t n = 0; n < p.step.parts.size(); ++n) {
-    const auto first = static_cast<std::size_t>(
-        problem_.first_key[static_cast<std::size_t>(p.step.parts[n].request)]);
-    const auto count = static_cast<std::size_t>(p.kv_indptr[n + 1] - p.kv_indptr[n]);
-    image.insert(image.end(), from.k.begin() + static_cast<std::ptrdiff_t>(first * width),
-                 from.k.begin() + static_cast<std::ptrdiff_t>((first + count) * width));
-  }
+      TensorView::dense(nullptr, spec.index_dtype, {indptr.back(), spec.index_head_dim});
+  const std::vector<char> image = rows_of_parts(
+      p.step, from.k, compressed ? problem_.compressed.first : problem_.first_key,
+      static_cast<std::size_t>(spec.index_head_dim) * size_of(spec.index_dtype), indptr);
   return place_rows(memory(), p.sparse.index_k, p.index_k, image);
 }
 
@@ -206,25 +108,9 @@ Status Stage::collect_lists(const Prepared& p, Answer& answer) {
 
 Status Stage::append_sparse(const Step& step, DType dtype, Appended& made) {
   if (!is_sparse(case_)) return {};
-  const std::int64_t dim = case_.spec.index_head_dim;
-  std::int64_t tokens = 0;
-  for (const Step::Part& part : step.parts) tokens += part.num_rows;
   TensorView& view = made.sparse.index_k;
-  view = rows_view(dtype, tokens, dim, case_.strided);
-  std::vector<char> image(static_cast<std::size_t>(tokens * view.stride[0]) * size_of(dtype),
-                          static_cast<char>(kNan));
-  std::int64_t t = 0;
-  for (const Step::Part& part : step.parts) {
-    const auto i = static_cast<std::size_t>(part.request);
-    const std::int64_t first = problem_.first_key[i] + case_.requests[i].kv_len -
-                               case_.requests[i].qo_len + part.first_row;
-    for (std::int32_t r = 0; r < part.num_rows; ++r, ++t)
-      for (std::int64_t d = 0; d < dim; ++d)
-        tensor::store_element(image.data(), dtype, t * view.stride[0] + d,
-                              tensor::load_element(problem_.sparse.k.data(), case_.spec.index_dtype,
-                                                   (first + r) * dim + d));
-  }
-  made.sparse.index_cache = index_cache_;
+  const std::vector<char> image = appended_vectors(step, index_, dtype, view);
+  made.sparse.index_cache = index_.cache;
   made.call.sparse = &made.sparse;
   return place_rows(memory(), view, made.index_k, image);
 }

@@ -29,14 +29,17 @@ AttentionSpec spec_of(const AttentionConfig& a, const GroupDTypes& dtypes) {
   s.num_kv_heads = a.num_kv_heads;
   s.head_dim_qk = a.head_dim_qk;
   s.head_dim_vo = a.head_dim_vo;
-  if (is_latent(s.variant)) {
+  if (is_latent(s.variant) && s.variant != Variant::dsv4) {
     s.num_kv_heads = 1;
     s.kv_lora_rank = a.kv_lora_rank;
     s.qk_rope_head_dim = a.qk_rope_head_dim;
     s.head_dim_qk = a.kv_lora_rank + a.qk_rope_head_dim;
     s.head_dim_vo = a.kv_lora_rank;
   }
-  if (s.variant == Variant::sparse_mla) {
+  s.compress_ratio = a.compress_ratio;
+  const bool indexes =
+      s.variant == Variant::sparse_mla || (s.variant == Variant::dsv4 && a.indexer.num_heads > 0);
+  if (indexes) {
     s.index_num_heads = a.indexer.num_heads;
     s.index_head_dim = a.indexer.head_dim;
     s.index_topk = a.indexer.topk;
@@ -74,7 +77,7 @@ AttentionSpec spec_of(const LinearConfig& l, const GroupDTypes& dtypes) {
   return s;
 }
 
-/// DeepSeek-V4's layers differ by what they compress, which a spec does not hold.
+/// DeepSeek-V4's layers differ by what they compress.
 std::string kind_of(const AttentionConfig& a) {
   std::string kind(name(a.kind));
   if (a.kind != AttentionLayerKind::dsv4) return kind;

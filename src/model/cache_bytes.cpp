@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/math.hpp"
+#include "model/compressor.hpp"
 #include "model/linear_families.hpp"
 #include "tensor/kv_layout.hpp"
 
@@ -38,17 +39,26 @@ std::int64_t indexing_layers(const ModelConfig& config, const LayerGroup& group)
   });
 }
 
+/// A window of keys and a tail that is not compressed yet, whatever the length; a compressed key and
+/// its indexer's for every compress_ratio tokens.
 CacheBytes dsv4_bytes(const AttentionConfig& a, const GroupSelection& g) {
-  const double entry = g.group.spec.kv_dtype == DType::fp8_e4m3
-                           ? kDsv4Fp8TokenBytes
-                           : static_cast<double>(a.head_dim_qk) *
-                                 static_cast<double>(size_of(g.group.spec.kv_dtype));
+  const AttentionSpec& spec = g.group.spec;
+  const bool packed =
+      spec.kv_dtype == DType::fp8_e4m3 && g.kv_layout.value_or(KvLayout::nhd) == KvLayout::nhd;
+  const auto plain = [](int dim, DType type) {
+    return static_cast<double>(dim) * static_cast<double>(size_of(type));
+  };
+  const double entry = packed ? kDsv4Fp8TokenBytes : plain(a.head_dim_qk, spec.kv_dtype);
   const auto layers = static_cast<double>(g.group.layers.size());
   CacheBytes bytes;
-  bytes.per_request =
-      static_cast<std::int64_t>(entry * layers) * a.sliding_window;  // the window's ring
+  bytes.per_request = static_cast<std::int64_t>(entry * layers) * a.sliding_window;
   if (a.compress_ratio == 0) return bytes;
-  const double index = a.indexer.head_dim > 0 ? index_key_bytes(a.indexer.head_dim) : 0.0;
+  bytes.per_request +=
+      static_cast<std::int64_t>(g.group.layers.size()) * compressor_state(a).recurrent_bytes();
+  double index = 0.0;
+  if (a.indexer.head_dim > 0)
+    index = packed ? index_key_bytes(a.indexer.head_dim)
+                   : plain(a.indexer.head_dim, spec.index_dtype);
   bytes.per_token = layers * (entry + index) / a.compress_ratio;
   return bytes;
 }

@@ -1,5 +1,6 @@
 // The class behind make_cpu_ops (layer model). Memory and weights are in cpu_ops.cpp, products in
-// cpu_ops_products.cpp, what works on each row by itself in cpu_ops_rows.cpp.
+// cpu_ops_products.cpp, what works on each row by itself in cpu_ops_rows.cpp, what DeepSeek-V4 alone
+// needs in cpu_ops_windows.cpp and cpu_ops_hyper.cpp.
 #pragma once
 
 #include <cstdint>
@@ -89,6 +90,15 @@ class CpuOps final : public Ops {
   void sigmoid_gate(const TensorView& x, const TensorView& gate, const TensorView& out) override;
   void multiply(const TensorView& x, const TensorView& y, const TensorView& out) override;
   void soft_cap(const TensorView& x, float cap, const TensorView& out) override;
+
+  Status pool_windows(const WindowPool& pool, const WindowRows& rows,
+                      const TensorView& out) override;
+  Status keep_windows(const WindowRows& rows) override;
+  Status hyper_weights(const HyperParams& params, const TensorView& weights) override;
+  Status hyper_collapse(const TensorView& streams, const TensorView& pre,
+                        const TensorView& out) override;
+  Status hyper_expand(const TensorView& x, const TensorView& post, const TensorView& comb,
+                      const TensorView& streams) override;
 
   void convert(const TensorView& x, const TensorView& out) override;
   void gather_rows(const TensorView& x, const TensorView& rows, const TensorView& out) override;

@@ -28,7 +28,7 @@ DecoderLayer::DecoderLayer(Loader& loader, int layer)
   if (mixer_.part) {
     if (before)
       load(mixer_.norm_before, mixer_.before,
-           {"input_layernorm" + sub, "operator_norm", "attention_layer_norm", "norm"});
+           {"input_layernorm" + sub, "operator_norm", "attention_layer_norm", "attn_norm", "norm"});
     if (after)
       load(mixer_.norm_after, mixer_.after, {"post_attention_layernorm", "feedforward_layer_norm"});
   }
@@ -45,6 +45,10 @@ DecoderLayer::DecoderLayer(Loader& loader, int layer)
   if (config.residual_scaling) {
     mixer_.scaling.emplace(loader, prefix + "post_attention_residual_scale.", hidden_);
     feed_forward_.scaling.emplace(loader, prefix + "post_mlp_residual_scale.", hidden_);
+  }
+  if (config.hyper_connections > 0) {
+    mixer_.hyper.emplace(loader, prefix + "hc_attn_");
+    feed_forward_.hyper.emplace(loader, prefix + "hc_ffn_");
   }
   if (loader.config().per_layer_input_size > 0) per_layer_.emplace(loader, layer);
 }
@@ -65,6 +69,7 @@ void DecoderLayer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
   const auto frame = memory.frame();
   (void)memory.take(DType::f32, {num_tokens, hidden_});
   (void)memory.take(DType::f32, {num_tokens, hidden_});
+  if (mixer_.hyper) (void)mixer_.hyper->take(memory, num_tokens);
   if (mixer_.part) mixer_.part->lay_out(memory, num_tokens);
   if (feed_forward_.part) feed_forward_.part->lay_out(memory, num_tokens);
   if (per_layer_) per_layer_->lay_out(memory, num_tokens);
@@ -72,6 +77,7 @@ void DecoderLayer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
 
 Status DecoderLayer::forward(Step& step, const TensorView& x) const {
   if (parallel_) return add_parallel(step, x);
+  if (mixer_.hyper) return connect(step, x);
   const auto frame = step.memory.frame();
   const TensorView out = step.memory.take(DType::f32, {step.num_tokens, hidden_});
   const TensorView room = step.memory.take(DType::f32, {step.num_tokens, hidden_});
@@ -118,6 +124,20 @@ void DecoderLayer::add_branch(Step& step, const Branch& branch, const TensorView
   }
   if (branch.residual_factor != 1.0f) step.ops.scale(x, branch.residual_factor, x);
   step.ops.add(out, branch.factor, x);
+}
+
+Status DecoderLayer::connect(Step& step, const TensorView& streams) const {
+  const auto frame = step.memory.frame();
+  const TensorView out = step.memory.take(DType::f32, {step.num_tokens, hidden_});
+  const TensorView room = step.memory.take(DType::f32, {step.num_tokens, hidden_});
+  const HyperConnection::Tensors t = mixer_.hyper->take(step.memory, step.num_tokens);
+  for (const Branch* branch : {&mixer_, &feed_forward_}) {
+    // `out` is the branch's input until it is its output.
+    if (Status s = branch->hyper->collapse(step.ops, streams, t, out); !s.ok()) return s;
+    if (Status s = run_branch(step, *branch, out, room, out); !s.ok()) return s;
+    if (Status s = branch->hyper->expand(step.ops, out, t, streams); !s.ok()) return s;
+  }
+  return {};
 }
 
 // Cohere (and GPT-J before it): both branches read the same norm of the same input.

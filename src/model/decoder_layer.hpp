@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "model/hyper_connection.hpp"
 #include "model/layer_part.hpp"
 #include "model/loader.hpp"
 #include "model/per_layer_inputs.hpp"
@@ -16,7 +17,8 @@ class DecoderLayer {
   DecoderLayer(Loader& loader, int layer);
 
   void lay_out(StepMemory& memory, std::int64_t num_tokens) const;
-  /// x [num_tokens, hidden] is the residual stream, updated in place.
+  /// x [num_tokens, hidden] is the residual stream, or all of them one beside the other, updated in
+  /// place.
   Status forward(Step& step, const TensorView& x) const;
 
  private:
@@ -31,6 +33,7 @@ class DecoderLayer {
     Norm before;
     Norm after;
     std::optional<ResidualScaling> scaling;
+    std::optional<HyperConnection> hyper;
 
     /// x += factor * out and nothing else.
     [[nodiscard]] bool adds_plainly() const { return !scaling && residual_factor == 1.0f; }
@@ -44,6 +47,8 @@ class DecoderLayer {
   void add_branch(Step& step, const Branch& branch, const TensorView& out,
                   const TensorView& x) const;
   Status add_parallel(Step& step, const TensorView& x) const;
+  /// x: streams [num_tokens, streams * hidden].
+  Status connect(Step& step, const TensorView& x) const;
 
   std::int64_t hidden_;
   float residual_multiplier_;

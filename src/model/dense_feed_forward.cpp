@@ -13,8 +13,8 @@ ActivationParams activation_of(const ModelConfig& config) {
 
 std::string feed_forward_prefix(const Loader& loader, int layer) {
   const std::string prefix = loader.layer(layer);
-  constexpr std::array<std::string_view, 5> kFolders{"mlp.", "feed_forward.", "block_sparse_moe.",
-                                                     "shared_mlp.", "mixer."};
+  constexpr std::array<std::string_view, 6> kFolders{
+      "mlp.", "feed_forward.", "block_sparse_moe.", "shared_mlp.", "mixer.", "ffn."};
   constexpr std::array<std::string_view, 9> kMembers{
       "down_proj",          "w2",     "gate_up_proj", "fc2",
       "output_linear",      "router", "gate",         "experts.down_proj",

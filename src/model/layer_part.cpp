@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "model/cca_mixer.hpp"
+#include "model/compressed_mixer.hpp"
 #include "model/dense_feed_forward.hpp"
 #include "model/gated_delta_mixer.hpp"
 #include "model/gqa_mixer.hpp"
@@ -36,6 +37,7 @@ std::unique_ptr<LayerPart> make_attention(Loader& loader, int layer) {
     case AttentionLayerKind::encoder: return std::make_unique<GqaMixer>(loader, layer);
     case AttentionLayerKind::mla:
     case AttentionLayerKind::sparse_mla: return std::make_unique<MlaMixer>(loader, layer);
+    case AttentionLayerKind::dsv4: return std::make_unique<CompressedMixer>(loader, layer);
     default: loader.fail(not_yet(layer, name(attention->kind))); return nullptr;
   }
 }

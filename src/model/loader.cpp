@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kRoots{
     "model.", "model.language_model.", "language_model.model.", "backbone.", "bert.", ""};
-constexpr std::array<std::string_view, 3> kTables{"embed_tokens.weight", "embeddings.weight",
+constexpr std::array<std::string_view, 4> kTables{"embed_tokens.weight", "embeddings.weight",
+                                                  "embed.weight",
                                                   "embeddings.word_embeddings.weight"};
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "model/model.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -10,9 +11,11 @@ namespace {
 
 /// Keys that a list of sparse layers holds; 0 = there are none.
 int indexer_topk(const ModelConfig& config) {
+  int most = 0;
   for (const AttentionConfig& a : config.attention)
-    if (a.kind == AttentionLayerKind::sparse_mla) return a.indexer.topk;
-  return 0;
+    if (a.kind == AttentionLayerKind::sparse_mla || a.kind == AttentionLayerKind::dsv4)
+      most = std::max(most, a.indexer.topk);
+  return most;
 }
 
 }  // namespace
@@ -40,17 +43,23 @@ Status Model::load(const WeightStore& store) {
   Loader loader(config_, groups_, store, ops_, ropes_);
   loader.expand_latents(options_.latent_chunk);
   const std::int64_t hidden = config_.hidden_size;
-  const Matrix embedding{loader.pick(loader.root(), {"embed_tokens", "embeddings"}),
+  const Matrix embedding{loader.pick(loader.root(), {"embed_tokens", "embeddings", "embed"}),
                          config_.vocab_size};
   if (config_.tie_embeddings) {
     embedding_ = loader.linear(embedding, hidden);
   } else {
     embedding_ = loader.table(embedding, hidden);
-    const Matrix head{loader.pick("", {"lm_head", "language_model.lm_head"}), config_.vocab_size};
+    const Matrix head{loader.pick("", {"lm_head", "language_model.lm_head", "head"}),
+                      config_.vocab_size};
     head_ = loader.linear(head, hidden);
   }
   final_norm_ = loader.norm(
       loader.pick(loader.root(), {"norm", "final_layernorm", "norm_f", "embedding_norm"}), hidden);
+  if (config_.hyper_connections > 0) {
+    const bool folder = loader.has(loader.root() + "hc_head.hc_fn");
+    final_collapse_.emplace(loader, loader.root() + (folder ? "hc_head.hc_" : "hc_head_"),
+                            /*collapses_only=*/true);
+  }
   if (config_.per_layer_input_size > 0) per_layer_inputs_.emplace(loader);
   if (config_.residual_scaling)
     input_scaling_.emplace(loader, loader.root() + "input_hidden_states", hidden);
@@ -68,7 +77,13 @@ Model::StepTensors Model::take(StepMemory& memory, std::int64_t num_tokens,
   t.tokens = memory.take(DType::i32, {num_tokens});
   t.positions = memory.take(DType::i32, {num_tokens});
   t.logit_rows = memory.take(DType::i32, {num_logit_rows});
-  t.x = memory.take(DType::f32, {num_tokens, config_.hidden_size});
+  const std::int64_t streams = std::max(1, config_.hyper_connections);
+  t.x = memory.take(DType::f32, {num_tokens, streams * config_.hidden_size});
+  if (final_collapse_) {
+    t.embedded = memory.take(DType::f32, {num_tokens, config_.hidden_size});
+    t.last_streams = memory.take(DType::f32, {num_logit_rows, streams * config_.hidden_size});
+    t.hyper = final_collapse_->take(memory, num_logit_rows);
+  }
   if (has_shortcut(config_))
     t.shortcut = memory.take(DType::f32, {num_tokens, config_.hidden_size});
   if (config_.router_hidden_size > 0)
@@ -130,7 +145,10 @@ Status Model::compute(const StepInput& input) {
   const StepTensors t = take(memory, input);
   const std::int64_t num_tokens = t.x.shape[0];
   ropes_.fill(ops_, t.positions);
-  ops_.embedding(*embedding_, t.tokens, static_cast<float>(config_.embedding_multiplier), t.x);
+  const TensorView embedded = final_collapse_ ? t.embedded : t.x;
+  ops_.embedding(*embedding_, t.tokens, static_cast<float>(config_.embedding_multiplier), embedded);
+  for (std::int64_t i = 0; i < config_.hyper_connections; ++i)
+    ops_.convert(embedded, columns(t.x, i * config_.hidden_size, config_.hidden_size));
   if (input_scaling_) input_scaling_->apply(ops_, t.x);
 
   Step step{.input = input,
@@ -153,7 +171,13 @@ Status Model::compute(const StepInput& input) {
     if (Status s = layer.forward(step, t.x); !s.ok()) return s;
 
   if (input.logit_rows.empty()) return {};
-  ops_.gather_rows(t.x, t.logit_rows, t.last);
+  if (final_collapse_) {
+    ops_.gather_rows(t.x, t.logit_rows, t.last_streams);
+    if (Status s = final_collapse_->collapse(ops_, t.last_streams, t.hyper, t.last); !s.ok())
+      return s;
+  } else {
+    ops_.gather_rows(t.x, t.logit_rows, t.last);
+  }
   ops_.norm(t.last, final_norm_.params, t.last);
   ops_.linear(head_ ? *head_ : *embedding_, t.last, t.logits);
   if (config_.logits_multiplier != 1.0)

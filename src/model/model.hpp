@@ -65,14 +65,17 @@ class Model {
     TensorView tokens;
     TensorView positions;
     TensorView logit_rows;
-    TensorView x;              ///< [tokens, hidden]
-    TensorView shortcut;       ///< likewise, where experts skip a layer
-    TensorView router_states;  ///< [tokens, router_hidden_size], where routers have states
-    TensorView topk_indices;   ///< i32 [tokens, topk], where layers are sparse
-    TensorView last;           ///< [logit rows, hidden]
-    TensorView logits;         ///< [logit rows, vocab]
-    TensorView choices;        ///< bytes of Choice [logit rows]
-    TensorView chosen;         ///< i32 [logit rows]
+    TensorView x;         ///< [tokens, hidden], or of hyper-connections [tokens, streams * hidden]
+    TensorView embedded;  ///< [tokens, hidden], where there are streams
+    TensorView shortcut;  ///< likewise, where experts skip a layer
+    TensorView router_states;        ///< [tokens, router_hidden_size], where routers have states
+    TensorView topk_indices;         ///< i32 [tokens, topk], where layers are sparse
+    TensorView last;                 ///< [logit rows, hidden]
+    TensorView last_streams;         ///< likewise of all streams
+    HyperConnection::Tensors hyper;  ///< of those rows
+    TensorView logits;               ///< [logit rows, vocab]
+    TensorView choices;              ///< bytes of Choice [logit rows]
+    TensorView chosen;               ///< i32 [logit rows]
   };
   /// A step's tensors, and the tables of its positions.
   StepTensors take(StepMemory& memory, std::int64_t num_tokens, std::int64_t num_logit_rows);
@@ -88,6 +91,7 @@ class Model {
   std::unique_ptr<Linear> embedding_;
   std::unique_ptr<Linear> head_;  ///< nullptr where it is the embedding
   Norm final_norm_;
+  std::optional<HyperConnection> final_collapse_;
   std::optional<PerLayerInputs> per_layer_inputs_;
   std::optional<ColumnScaling> input_scaling_;
   std::vector<DecoderLayer> layers_;

@@ -1,6 +1,7 @@
 #include "model/moe_feed_forward.hpp"
 
 #include <array>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -108,19 +109,31 @@ std::unique_ptr<Experts> load_experts(Loader& loader, const std::string& prefix)
 }  // namespace
 
 MoeFeedForward::MoeFeedForward(Loader& loader, int layer) : config_(loader.config().moe) {
+  if (layer < config_.num_hash_layers) {
+    loader.fail(unsupported("layer " + std::to_string(layer) + " routes by token id (" +
+                            std::to_string(config_.num_hash_layers) +
+                            " hash layers): tables of integers are not read yet"));
+    return;
+  }
   const std::string prefix = feed_forward_prefix(loader, layer);
   const std::int64_t hidden = loader.config().hidden_size;
   const std::string router =
       loader.pick(prefix, {"gate", "router", "router.layer", "router.classifier"});
   const std::int64_t choices = config_.num_choices();
+  // DeepSeek-V4 calls the bias of the choice that of the router, which has none.
+  const bool bias_of_choice = config_.selection_bias && loader.has(router + ".bias");
   if (loader.config().router_hidden_size > 0) {
     router_network_.emplace(loader, router + ".", choices);
+  } else if (bias_of_choice) {
+    const WeightView weight = loader.view(router + ".weight", {choices, hidden});
+    router_ = loader.linear(std::span(&weight, 1));
   } else {
     router_ = loader.linear({router, choices}, hidden);
   }
   if (config_.selection_bias) {
     selection_bias_ = loader.vector(
-        loader.has(router + ".e_score_correction_bias")
+        bias_of_choice ? router + ".bias"
+        : loader.has(router + ".e_score_correction_bias")
             ? router + ".e_score_correction_bias"
             : loader.pick(prefix, {"e_score_correction_bias", "router.e_score_correction_bias",
                                    "expert_bias", "gate.balancing_biases"}),

@@ -30,6 +30,7 @@
 #include "model/choice.hpp"
 #include "model/config.hpp"
 #include "model/weights/weight_store.hpp"
+#include "model/window_pool.hpp"
 
 namespace attune::model {
 
@@ -120,6 +121,15 @@ struct ExpertParts {
   std::span<const LinearParts> gate_up;
   std::span<const LinearParts> down;
   ActivationParams activation;
+};
+
+/// Hyper-connections (hyper_connection.hpp): `scale` and `base` in device memory.
+struct HyperParams {
+  int streams = 0;
+  int iterations = 0;  ///< of Sinkhorn and Knopp
+  float eps = 0.0f;
+  const float* scale = nullptr;  ///< [3]: of pre, post and comb; [1] where there is pre alone
+  const float* base = nullptr;   ///< as long as a row of weights
 };
 
 /// Verbs and launches that were recorded once, to be done again on the same addresses: what those
@@ -231,6 +241,38 @@ class Ops {
   virtual void multiply(const TensorView& x, const TensorView& y, const TensorView& out) = 0;
   /// out = cap * tanh(x / cap).
   virtual void soft_cap(const TensorView& x, float cap, const TensorView& out) = 0;
+
+  // DeepSeek-V4's own; refused where a device has none.
+  /// out [tokens, dim]: in the row of each token that ends a window, the sum of its window's values,
+  /// channel by channel weighted by a softmax of their gates; zeros in the others.
+  virtual Status pool_windows(const WindowPool& pool, const WindowRows& rows,
+                              const TensorView& out) {
+    (void)pool, (void)rows, (void)out;
+    return unsupported("this device pools no windows of keys");
+  }
+  /// The rings pass the step's tokens.
+  virtual Status keep_windows(const WindowRows& rows) {
+    (void)rows;
+    return unsupported("this device keeps no windows of keys");
+  }
+  /// What a row of products becomes, in place: pre [streams], post [streams] and comb
+  /// [streams, streams], or pre alone.
+  virtual Status hyper_weights(const HyperParams& params, const TensorView& weights) {
+    (void)params, (void)weights;
+    return unsupported("this device has no hyper-connections");
+  }
+  /// out [tokens, width] = sum over i of pre[i] * stream i; streams [tokens, n * width].
+  virtual Status hyper_collapse(const TensorView& streams, const TensorView& pre,
+                                const TensorView& out) {
+    (void)streams, (void)pre, (void)out;
+    return unsupported("this device has no hyper-connections");
+  }
+  /// stream k = post[k] * x + sum over i of comb[i, k] * stream i.
+  virtual Status hyper_expand(const TensorView& x, const TensorView& post, const TensorView& comb,
+                              const TensorView& streams) {
+    (void)x, (void)post, (void)comb, (void)streams;
+    return unsupported("this device has no hyper-connections");
+  }
 
   // Moving.
   /// Copies, converting between fp32, bf16 and fp16 where the dtypes differ.

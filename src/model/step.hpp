@@ -11,6 +11,7 @@
 #include "cache/state_pool.hpp"
 #include "model/ops.hpp"
 #include "model/step_memory.hpp"
+#include "model/window_pool.hpp"
 
 namespace attune::model {
 
@@ -39,6 +40,8 @@ struct AttentionPart {
 struct GroupStep {
   std::span<const AttentionPart> parts;
   std::span<const std::int64_t> slot_mapping;  ///< [num_tokens]; empty for linear groups
+  /// [num_tokens], CompressedCall::slot_mapping; empty where nothing is compressed.
+  std::span<const std::int64_t> compressed_slots{};
 };
 
 /// Factors of one layer's stored keys and values, [num_kv_heads] each, device memory; nullptr = 1.
@@ -56,7 +59,8 @@ struct StepInput {
   std::span<const GroupStep> groups;           ///< one each of Model::groups()
   std::span<const LayerKvScales> kv_scales{};  ///< one entry a layer, or empty
   const cache::KvStorage* kv = nullptr;        ///< one entry a layer
-  const cache::StatePool* states = nullptr;    ///< likewise; nullptr without linear layers
+  const cache::StatePool* states = nullptr;    ///< likewise; nullptr where no layer keeps states
+  std::span<const RequestRows> requests{};     ///< all rows, in order; for layers that keep states
 };
 
 /// What a layer gets besides its input.
@@ -71,7 +75,7 @@ struct Step {
   std::span<const TensorView> query_scale;  ///< likewise, Llama-4's temperature
   TensorView shortcut{};        ///< LongCat: experts' output on its way to the next layer
   TensorView router_states{};   ///< ZAYA: what a layer's router leaves for the next one's
-  TensorView topk_indices{};    ///< sparse_mla: i32 [tokens, topk], the last indexer's lists
+  TensorView topk_indices{};    ///< i32 [tokens, topk], the last indexer's lists
   TensorView per_layer_inputs;  ///< Gemma-4: [tokens, layers * size]
 };
 

@@ -39,6 +39,7 @@ constexpr FingerprintField kFields[] = {
     {"LinearFamilyRecord", &AbiFingerprint::record_bytes},
     {"LinearCall", &AbiFingerprint::linear_call_bytes},
     {"SparseCall", &AbiFingerprint::sparse_call_bytes},
+    {"CompressedCall", &AbiFingerprint::compressed_call_bytes},
 };
 static_assert(sizeof(AbiFingerprint) == std::size(kFields) * sizeof(std::uint32_t),
               "each number of the fingerprint is compared");

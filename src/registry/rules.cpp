@@ -120,11 +120,14 @@ bool has_pages(const AttentionSpec& s) {
 bool page_fits(const RuleInput& in) {
   const std::int32_t page = in.options.page_size;
   if (page == 0 || !has_pages(in.spec)) return true;
+  if (in.spec.compress_ratio > 0 && page % in.spec.compress_ratio != 0) return false;
   if (in.row.page_sizes.empty()) return page >= 1 && page <= 256;
   return in.row.page_sizes.contains(page);
 }
 
 std::string page_wanted(const RuleInput& in) {
+  if (in.row.page_sizes.empty() && in.spec.compress_ratio > 1)
+    return join("multiples of ", in.spec.compress_ratio, " up to 256");
   if (in.row.page_sizes.empty()) return "1 to 256";
   const auto numbers = [](const auto& list) {
     return listed(list, [](auto n) { return std::to_string(n); });

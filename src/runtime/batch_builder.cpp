@@ -37,6 +37,7 @@ Status StepBatch::assign(std::span<const ScheduledRow> rows, std::span<const Cac
   positions_.clear();
   logit_rows_.clear();
   logits_per_row_.clear();
+  requests_.clear();
   parts_.clear();
   draft_requests_ = 0;
   slots_.resize(groups.size());
@@ -108,9 +109,15 @@ Status StepBatch::add_part(const PartRows& given, std::span<const CacheGroup> gr
   arrays.draft_len.clear();
   arrays.draft_states.clear();
   arrays.qo_indptr.assign(1, 0);
-  for (const ScheduledRow& row : given.rows)
-    arrays.add(row.num_rows(), row.request->state_slot, row.drafts,
-               row.drafts > 0 ? row.request->draft_state_slot : -1);
+  for (const ScheduledRow& row : given.rows) {
+    const std::int32_t draft_state = row.drafts > 0 ? row.request->draft_state_slot : -1;
+    requests_.push_back({.first_row = batch.first_row + arrays.qo_indptr.back(),
+                         .num_rows = row.num_rows(),
+                         .state = row.request->state_slot,
+                         .num_drafts = row.drafts,
+                         .draft_state = draft_state});
+    arrays.add(row.num_rows(), row.request->state_slot, row.drafts, draft_state);
+  }
   if (given.draft_requests == 0) {
     for (std::int64_t i = 0; i < given.num_empty; ++i) arrays.add(1, -1, 0, -1);
   } else {

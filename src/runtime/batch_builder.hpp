@@ -13,6 +13,7 @@
 #include <attune/status.hpp>
 
 #include "attention/page_table.hpp"
+#include "model/step.hpp"
 #include "runtime/cache_groups.hpp"
 #include "runtime/scheduler.hpp"
 
@@ -59,6 +60,8 @@ class StepBatch {
   /// come last.
   [[nodiscard]] std::span<const std::int32_t> logit_rows() const { return logit_rows_; }
   [[nodiscard]] std::span<const std::int64_t> logits_per_row() const { return logits_per_row_; }
+  /// Whose the rows are, in order; rows that fill up are nobody's.
+  [[nodiscard]] std::span<const model::RequestRows> requests() const { return requests_; }
   /// Only parts with rows.
   [[nodiscard]] std::span<const PartBatch> parts() const { return parts_; }
   [[nodiscard]] std::span<const std::int64_t> slot_mapping(std::size_t cache_group) const {
@@ -87,6 +90,7 @@ class StepBatch {
   std::vector<std::int32_t> positions_;
   std::vector<std::int32_t> logit_rows_;
   std::vector<std::int64_t> logits_per_row_;
+  std::vector<model::RequestRows> requests_;
   std::vector<PartBatch> parts_;
   std::array<std::vector<attention::PageTable>, kStepParts> tables_;  ///< by part, cache group
   std::array<std::vector<std::vector<PrefixGroup>>, kStepParts> prefix_groups_;  ///< likewise

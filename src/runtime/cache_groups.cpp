@@ -9,22 +9,29 @@ namespace attune::runtime {
 std::vector<CacheGroup> cache_groups(std::span<const model::AttentionGroup> groups,
                                      std::int64_t granule) {
   std::vector<CacheGroup> found;
+  const auto with_rule = [&](const attention::MaskRule& rule) -> CacheGroup& {
+    for (CacheGroup& group : found)
+      if (group.rule.window_left == rule.window_left &&
+          group.rule.attention_chunk == rule.attention_chunk)
+        return group;
+    found.push_back({.rule = rule,
+                     .attention_groups = {},
+                     .compressed_groups = {},
+                     .layers = {},
+                     .granule = granule});
+    return found.back();
+  };
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const AttentionSpec& spec = groups[g].spec;
     if (groups[g].encoder || is_linear(spec.variant) || spec.kind != AttentionKind::decoder)
       continue;
     const attention::MaskRule rule{
         .causal = true, .window_left = spec.window_left, .attention_chunk = spec.attention_chunk};
-    auto same = std::find_if(found.begin(), found.end(), [&](const CacheGroup& c) {
-      return c.rule.window_left == rule.window_left &&
-             c.rule.attention_chunk == rule.attention_chunk;
-    });
-    if (same == found.end()) {
-      found.push_back({.rule = rule, .attention_groups = {}, .layers = {}, .granule = granule});
-      same = found.end() - 1;
-    }
-    same->attention_groups.push_back(static_cast<int>(g));
-    same->layers.insert(same->layers.end(), groups[g].layers.begin(), groups[g].layers.end());
+    CacheGroup& group = with_rule(rule);
+    group.attention_groups.push_back(static_cast<int>(g));
+    group.layers.insert(group.layers.end(), groups[g].layers.begin(), groups[g].layers.end());
+    if (spec.compress_ratio > 0)
+      with_rule({.causal = true}).compressed_groups.push_back(static_cast<int>(g));
   }
   std::stable_partition(found.begin(), found.end(),
                         [](const CacheGroup& c) { return !c.bounded(); });

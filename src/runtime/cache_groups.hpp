@@ -15,7 +15,8 @@ namespace attune::runtime {
 
 struct CacheGroup {
   attention::MaskRule rule;
-  std::vector<int> attention_groups;  ///< indices into Model::groups()
+  std::vector<int> attention_groups;   ///< indices into Model::groups()
+  std::vector<int> compressed_groups{};  ///< likewise: of those whose compressed keys are here
   std::vector<int> layers;
   /// The first page that a request keeps of a window begins at a multiple of this.
   std::int64_t granule = 1;
@@ -28,7 +29,8 @@ struct CacheGroup {
   [[nodiscard]] bool bounded() const { return rule.window_left >= 0 || rule.attention_chunk > 0; }
 };
 
-/// Groups of softmax layers with a cache, full attention first where there is any.
+/// Groups of softmax layers with a cache, full attention first where there is any. Compressed keys
+/// (dsv4) live as long as those of full attention.
 [[nodiscard]] std::vector<CacheGroup> cache_groups(std::span<const model::AttentionGroup> groups,
                                                    std::int64_t granule = 1);
 

@@ -220,7 +220,8 @@ Status Engine::run_model(std::span<const ScheduledRow> rows) {
                                .groups = plans_->groups(),
                                .kv_scales = kv_scales_,
                                .kv = &kv_->storage(),
-                               .states = states_ ? &states_->pool() : nullptr};
+                               .states = states_ ? &states_->pool() : nullptr,
+                               .requests = batch_.requests()};
   std::int64_t wanted = 0;
   for (std::int64_t count : batch_.logits_per_row()) wanted += count;
   model_.upload(input);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "model/layer_state.hpp"
+
 namespace attune::runtime {
 
 std::int64_t EngineOptions::max_request_tokens() const {
@@ -10,7 +12,7 @@ std::int64_t EngineOptions::max_request_tokens() const {
 }
 
 void align_steps(EngineOptions& options, const model::ModelConfig& config, std::int32_t page_size) {
-  const bool keeps_states = options.prefix.enabled && !config.linear.empty();
+  const bool keeps_states = options.prefix.enabled && model::keeps_states(config);
   if (!options.scheduler.batch_invariant && !keeps_states) return;
   options.scheduler.granule = std::lcm(kPromptGranule, std::int64_t{page_size});
   options.scheduler.chunk_size = std::max(options.scheduler.chunk_size, options.scheduler.granule);

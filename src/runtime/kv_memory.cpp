@@ -13,10 +13,14 @@ KvMemory::KvMemory(const BackendSet& backends, const EngineOptions& options)
     : page_size_(backends.page_size),
       max_request_tokens_(options.max_request_tokens()),
       groups_(cache_groups(backends.attention, options.scheduler.granule)),
-      group_of_(backends.attention.size(), -1) {
-  for (std::size_t c = 0; c < groups_.size(); ++c)
+      group_of_(backends.attention.size(), -1),
+      compressed_group_of_(backends.attention.size(), -1) {
+  for (std::size_t c = 0; c < groups_.size(); ++c) {
     for (int g : groups_[c].attention_groups)
       group_of_[static_cast<std::size_t>(g)] = static_cast<int>(c);
+    for (int g : groups_[c].compressed_groups)
+      compressed_group_of_[static_cast<std::size_t>(g)] = static_cast<int>(c);
+  }
 }
 
 Status KvMemory::count_pages(const EngineOptions& options) {
@@ -52,6 +56,7 @@ Result<KvMemory> KvMemory::make(const model::ModelConfig& config, const BackendS
     const int cache_group = memory.group_of(g);
     if (cache_group < 0) continue;
     const model::AttentionGroup& attention = backends.attention[g];
+    const int compressed = memory.compressed_group_of(g);
     for (int layer : attention.layers) {
       // A layer that reads another's cache keeps nothing of its own.
       if (config.layers[static_cast<std::size_t>(layer)].kv_source >= 0) continue;
@@ -66,7 +71,10 @@ Result<KvMemory> KvMemory::make(const model::ModelConfig& config, const BackendS
           .index_head_dim = config.layers[static_cast<std::size_t>(layer)].owns_indexer
                                 ? attention.spec.index_head_dim
                                 : 0,
-          .index_dtype = attention.spec.index_dtype};
+          .index_dtype = attention.spec.index_dtype,
+          .compress_ratio = attention.spec.compress_ratio,
+          .compressed_pages =
+              compressed < 0 ? 0 : memory.num_pages_[static_cast<std::size_t>(compressed)]};
     }
   }
   Result<cache::KvStorage> storage = cache::KvStorage::make(

@@ -29,6 +29,10 @@ class KvMemory {
   [[nodiscard]] int group_of(std::size_t attention_group) const {
     return group_of_[attention_group];
   }
+  /// The cache group of an attention group's compressed keys; -1 = it has none.
+  [[nodiscard]] int compressed_group_of(std::size_t attention_group) const {
+    return compressed_group_of_[attention_group];
+  }
   /// One a cache group.
   [[nodiscard]] std::span<PagePool> pools() { return pools_; }
   [[nodiscard]] std::span<const PagePool> pools() const { return pools_; }
@@ -48,6 +52,7 @@ class KvMemory {
   std::int64_t max_request_tokens_;
   std::vector<CacheGroup> groups_;
   std::vector<int> group_of_;
+  std::vector<int> compressed_group_of_;
   std::vector<std::int32_t> num_pages_;  ///< one a cache group
   std::vector<PagePool> pools_;
   cache::KvStorage storage_;

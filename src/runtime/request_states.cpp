@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "model/linear_families.hpp"
+#include "model/layer_state.hpp"
 #include "runtime/device_memory.hpp"
 
 namespace attune::runtime {
@@ -51,12 +51,10 @@ Result<std::optional<RequestStates>> RequestStates::make(const model::ModelConfi
                                                          const BackendSet& backends,
                                                          const EngineOptions& options,
                                                          model::Ops& ops) {
-  if (config.linear.empty()) return std::optional<RequestStates>();
+  if (!model::keeps_states(config)) return std::optional<RequestStates>();
   std::vector<cache::StateShape> shapes;
   for (int layer = 0; layer < config.num_layers(); ++layer)
-    shapes.push_back(config.linear_of(layer) == nullptr
-                         ? cache::StateShape{}
-                         : model::state_shape(config, layer, dtype_of(backends, layer)));
+    shapes.push_back(model::layer_state(config, layer, dtype_of(backends, layer)));
   Result<cache::StateMemory> memory = memory_of(shapes, ops);
   if (!memory.ok()) return memory.status();
   // Drafts are verified in a second slot, so that a state before them is there to go on from.

@@ -21,7 +21,7 @@ namespace attune::runtime {
 
 class RequestStates {
  public:
-  /// None for a model without linear layers. `ops` outlives the states.
+  /// None for a model whose layers keep none. `ops` outlives the states.
   static Result<std::optional<RequestStates>> make(const model::ModelConfig& config,
                                                    const BackendSet& backends,
                                                    const EngineOptions& options, model::Ops& ops);

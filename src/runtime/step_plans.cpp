@@ -121,13 +121,20 @@ BatchBounds StepPlans::bounds_of(StepPart part, std::size_t group) const {
                                                       : options_.scheduler.chunk_size,
           .max_kv_entries = batch * pages,
           .max_kv_len = std::min(options_.context_limit, pages * backends_.page_size),
+          .max_positions = kv_.compressed_group_of(group) < 0 ? 0 : options_.context_limit,
           .page_size = backends_.page_size,
           .decode_only = decode_only};
 }
 
 BatchView StepPlans::view_of(const PartBatch& part, std::size_t group) const {
   const int cache_group = kv_.group_of(group);
-  return cache_group < 0 ? part.pageless : part.views[static_cast<std::size_t>(cache_group)];
+  if (cache_group < 0) return part.pageless;
+  BatchView view = part.views[static_cast<std::size_t>(cache_group)];
+  if (const int compressed = kv_.compressed_group_of(group); compressed >= 0) {
+    const BatchView& pages = part.views[static_cast<std::size_t>(compressed)];
+    view.compressed = {.kv_indptr = pages.kv_indptr, .kv_indices = pages.kv_indices};
+  }
+  return view;
 }
 
 StepPart StepPlans::part_of(const PartBatch& part, std::size_t group) const {
@@ -212,9 +219,11 @@ Status StepPlans::plan(const StepBatch& batch) {
     parts_[g].clear();
     for (const PartBatch& part : batch.parts())
       if (Status s = add_part(part, g, keep, batch.shape()); !s.ok()) return s;
-    groups_[g] = {.parts = parts_[g], .slot_mapping = {}};
+    groups_[g] = {.parts = parts_[g], .slot_mapping = {}, .compressed_slots = {}};
     if (const int cache_group = kv_.group_of(g); cache_group >= 0)
       groups_[g].slot_mapping = slots_on_device(batch, static_cast<std::size_t>(cache_group));
+    if (const int cache_group = kv_.compressed_group_of(g); cache_group >= 0)
+      groups_[g].compressed_slots = slots_on_device(batch, static_cast<std::size_t>(cache_group));
   }
   return {};
 }

@@ -95,7 +95,7 @@ std::unique_ptr<Session> open(const Opening& opening) {
                         std::optional<DType> kv_dtype) {
     BackendRequest request;
     request.device = options.device;
-    request.selection.page_size = 4;
+    request.selection.page_size = opening.family == "deepseek_v4" ? 8 : 4;
     request.selection.speculative_topk = opening.speculation.enabled() ? 1 : 0;
     request.dtypes = {.compute = DType::f32, .kv = DType::f32};
     request.selection.kv_dtype = kv_dtype ? *kv_dtype : DType::f32;
@@ -206,9 +206,10 @@ TEST(Speculation, BitsAreThoseOfDecodingWhereNeighboursDoNotMatter) {
       {.max_new_tokens = 60});
 }
 
-constexpr const char* kHybrids[] = {
-    "bamba",   "falcon_h1",  "granitemoehybrid", "kimi_linear",  "lfm2",       "lfm2_moe", "mamba2",
-    "minimax", "nemotron_h", "olmo_hybrid",      "qwen3_5_text", "qwen3_next", "zaya"};
+constexpr const char* kHybrids[] = {"bamba",       "deepseek_v4", "falcon_h1",   "granitemoehybrid",
+                                    "kimi_linear", "lfm2",        "lfm2_moe",    "mamba2",
+                                    "minimax",     "nemotron_h",  "olmo_hybrid", "qwen3_5_text",
+                                    "qwen3_next",  "zaya"};
 
 TEST(Speculation, RecurrentStatesRollBackToWhatWasAccepted) {
   // An oracle whose guesses go wrong after 0, 1, 2, … tokens: every length is accepted at least

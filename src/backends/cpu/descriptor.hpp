@@ -7,6 +7,7 @@
 #include <attune/descriptor.hpp>
 #include <attune/status.hpp>
 
+#include "backends/shared/compressed_rows.hpp"
 #include "backends/shared/dual_chunk_row.hpp"
 #include "backends/shared/sparse_rows.hpp"
 
@@ -65,7 +66,8 @@ inline constexpr BackendDescriptor kDescriptor{
                       Feature::deterministic | Feature::chunked_prefix},
          shared::kDualChunk,
          shared::kSparseLatents,
-         shared::kSparsePackedLatents},
+         shared::kSparsePackedLatents,
+         shared::kCompressed},
     .paper = "Online softmax, arXiv:1805.02867; FlashAttention-2, arXiv:2307.08691; Flash-Decoding",
 };
 

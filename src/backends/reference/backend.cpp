@@ -9,12 +9,15 @@
 #include <vector>
 
 #include <attune/backend.hpp>
+#include <attune/compressed_call.hpp>
 #include <attune/descriptor.hpp>
 #include <attune/sparse_call.hpp>
 #include <attune/validate.hpp>
 
 #include "attention/lse.hpp"
 #include "attention/mask.hpp"
+#include "attention/validate_compressed.hpp"
+#include "backends/reference/batch_arrays.hpp"
 #include "backends/reference/descriptor.hpp"
 #include "backends/reference/indexer.hpp"
 #include "backends/reference/kv_rows.hpp"
@@ -28,49 +31,9 @@ namespace {
 
 using attention::BatchFacts;
 
-/// What plan() and refresh() read off a batch: copies, so that a plan outlives the caller's arrays.
-struct BatchArrays {
-  BatchFacts facts;
-  std::int64_t page_size = 1;
-  std::vector<std::int32_t> qo_indptr;
-  std::vector<std::int32_t> kv_indptr;
-  std::vector<std::int32_t> kv_indices;
-  std::vector<std::int64_t> kv_len;
-  std::vector<std::int64_t> kv_offset;
-  std::vector<std::uint8_t> custom_mask;
-  std::vector<std::int64_t> custom_mask_indptr;
-  std::vector<std::int32_t> request_of_token;
-
-  BatchArrays(const BatchView& batch, const BatchFacts& checked)
-      : facts(checked),
-        page_size(batch.page_size),
-        qo_indptr(batch.qo_indptr.begin(), batch.qo_indptr.end()),
-        kv_indptr(batch.kv_indptr.begin(), batch.kv_indptr.end()),
-        kv_indices(batch.kv_indices.begin(), batch.kv_indices.end()),
-        custom_mask(batch.custom_mask.begin(), batch.custom_mask.end()),
-        custom_mask_indptr(batch.custom_mask_indptr.begin(), batch.custom_mask_indptr.end()) {
-    for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
-      kv_len.push_back(batch.kv_len(i));
-      kv_offset.push_back(batch.first_kv_position(i));
-      request_of_token.insert(request_of_token.end(), static_cast<std::size_t>(batch.qo_len(i)),
-                              static_cast<std::int32_t>(i));
-    }
-  }
-
-  /// Where key c of request i is stored: a slot of the cache, or a row of the ragged keys.
-  [[nodiscard]] std::int64_t slot(std::size_t i, std::int64_t c) const {
-    if (facts.source == KvSource::ragged) return kv_indptr[i] + c;
-    const auto entry = static_cast<std::size_t>(kv_indptr[i] + c / page_size);
-    return kv_indices[entry] * page_size + c % page_size;
-  }
-
-  [[nodiscard]] bool mask_allows(std::size_t i, std::int64_t row, std::int64_t c) const {
-    if (custom_mask_indptr.empty()) return true;
-    const std::int64_t bit = row * kv_len[i] + c;
-    const auto byte = static_cast<std::size_t>(custom_mask_indptr[i] + bit / 8);
-    return (custom_mask[byte] >> (bit % 8) & 1) != 0;
-  }
-};
+KvRows compressed_rows(const LayerCall& call, bool ragged) {
+  return vector_rows(ragged ? call.compressed->k : call.compressed->cache, ragged);
+}
 
 class ReferencePlan final : public Plan {
  public:
@@ -93,42 +56,60 @@ struct Slice {
   double* logits;  ///< [max_logits]
 };
 
-bool is_sparse(const AttentionSpec& spec) { return spec.variant == Variant::sparse_mla; }
+bool is_compressed(const AttentionSpec& spec) { return spec.compress_ratio > 0; }
+bool has_indexer(const AttentionSpec& spec) { return spec.index_topk > 0; }
+
+/// Of one request, at most.
+struct Lengths {
+  std::int64_t keys = 0;
+  std::int64_t compressed = 0;
+};
+template <class FactsOrBounds>
+Lengths lengths_of(const AttentionSpec& spec, const FactsOrBounds& most) {
+  return {.keys = most.max_kv_len,
+          .compressed = is_compressed(spec) ? most.max_positions / spec.compress_ratio : 0};
+}
+/// What an indexer chooses among.
+std::int64_t indexed(const AttentionSpec& spec, const Lengths& n) {
+  return is_compressed(spec) ? n.compressed : n.keys;
+}
 
 /// A list of kept keys may name one more than once.
-std::int64_t max_logits(const AttentionSpec& spec, std::int64_t max_kv_len) {
-  return is_sparse(spec) ? std::max<std::int64_t>(max_kv_len, spec.index_topk) : max_kv_len;
+std::int64_t max_logits(const AttentionSpec& spec, const Lengths& n) {
+  const std::int64_t kept =
+      has_indexer(spec) ? std::max<std::int64_t>(indexed(spec, n), spec.index_topk) : 0;
+  if (is_compressed(spec)) return n.keys + std::max(kept, n.compressed);
+  return std::max(n.keys, kept);
 }
 
 /// A query head, a key, and a score and a place for every key.
-std::int64_t indexer_doubles(const AttentionSpec& spec, std::int64_t max_kv_len) {
-  if (!is_sparse(spec)) return 0;
-  return 2 * std::int64_t{spec.index_head_dim} + max_kv_len + (max_kv_len + 1) / 2;
+std::int64_t indexer_doubles(const AttentionSpec& spec, const Lengths& n) {
+  if (!has_indexer(spec)) return 0;
+  return 2 * std::int64_t{spec.index_head_dim} + indexed(spec, n) + (indexed(spec, n) + 1) / 2;
 }
 
-std::int64_t thread_doubles(const AttentionSpec& spec, std::int64_t max_kv_len) {
+std::int64_t thread_doubles(const AttentionSpec& spec, const Lengths& n) {
   return std::int64_t{spec.q_columns()} + std::max(spec.head_dim_qk, spec.head_dim_vo) +
-         spec.head_dim_vo + max_logits(spec, max_kv_len) + indexer_doubles(spec, max_kv_len);
+         spec.head_dim_vo + max_logits(spec, n) + indexer_doubles(spec, n);
 }
 
-Slice slice_of(const Workspace& workspace, const AttentionSpec& spec, std::int64_t max_kv_len,
+Slice slice_of(const Workspace& workspace, const AttentionSpec& spec, const Lengths& n,
                int thread) {
-  auto* base = static_cast<double*>(workspace.device) + thread * thread_doubles(spec, max_kv_len);
+  auto* base = static_cast<double*>(workspace.device) + thread * thread_doubles(spec, n);
   double* row = base + spec.q_columns();
   double* o = row + std::max(spec.head_dim_qk, spec.head_dim_vo);
   return {.q = base, .row = row, .o = o, .logits = o + spec.head_dim_vo};
 }
 
 IndexerScratch indexer_scratch(const Workspace& workspace, const AttentionSpec& spec,
-                               std::int64_t max_kv_len, int thread) {
+                               const Lengths& n, int thread) {
   double* const q = static_cast<double*>(workspace.device) +
-                    (thread + 1) * thread_doubles(spec, max_kv_len) -
-                    indexer_doubles(spec, max_kv_len);
+                    (thread + 1) * thread_doubles(spec, n) - indexer_doubles(spec, n);
   double* const scores = q + 2 * spec.index_head_dim;
   return {.q = q,
           .key = q + spec.index_head_dim,
           .scores = scores,
-          .order = reinterpret_cast<std::int32_t*>(scores + max_kv_len)};
+          .order = reinterpret_cast<std::int32_t*>(scores + indexed(spec, n))};
 }
 
 /// log2(p) / log2(len) beyond `len`, 1 up to it.
@@ -145,6 +126,7 @@ struct Run {
   const Workspace& workspace;
   KvRows k;
   KvRows v;
+  KvRows compressed;  ///< keys and values
 
   /// The logit before any mask, in the order of <attune/spec.hpp>.
   [[nodiscard]] double logit(double dot, double k_scale, std::int64_t h, std::int64_t p,
@@ -188,54 +170,84 @@ struct Run {
     return {i, row, p, {range.begin - offset, range.end - offset}};
   }
 
-  /// The keys that a query attends to, in order: all that it sees, or those its list names.
+  /// Compressed keys that a query sees: those whose tokens all stand at its position or before.
+  [[nodiscard]] std::int64_t compressed_end(const Query& q) const {
+    if (!is_compressed(spec) || q.position < 0) return 0;
+    return (q.position + 1) / spec.compress_ratio;
+  }
+
+  /// A stored key that a query attends to.
+  struct Key {
+    const KvRows& k;
+    const KvRows& v;
+    std::int64_t slot;
+    std::int64_t position;
+  };
+
+  /// Keys `seen` of those an indexer chooses among: the ones that the query's list names, or all.
   template <class Do>
-  void for_each_key(const Query& q, std::int64_t token, const Do& act) const {
-    if (is_sparse(spec)) {
-      const TensorView& lists = call.sparse->topk_indices;
-      const auto* const list = lists.as<std::int32_t>() + token * lists.stride[0];
-      for (int n = 0; n < spec.index_topk; ++n)
-        if (list[n] >= q.keys.begin && list[n] < q.keys.end) act(std::int64_t{list[n]});
+  void for_each_kept(std::int64_t token, attention::KeyRange seen, const Do& act) const {
+    if (!has_indexer(spec)) {
+      for (std::int64_t c = seen.begin; c < seen.end; ++c) act(c);
       return;
     }
-    for (std::int64_t c = q.keys.begin; c < q.keys.end; ++c)
-      if (batch.mask_allows(q.request, q.row, c)) act(c);
+    const TensorView& lists = call.sparse->topk_indices;
+    const auto* const list = lists.as<std::int32_t>() + token * lists.stride[0];
+    for (int n = 0; n < spec.index_topk; ++n)
+      if (list[n] >= seen.begin && list[n] < seen.end) act(std::int64_t{list[n]});
+  }
+
+  /// The keys that a query attends to, in order: of its window, then compressed ones.
+  template <class Do>
+  void for_each_key(const Query& q, std::int64_t token, const Do& act) const {
+    const std::int64_t offset = batch.kv_offset[q.request];
+    const auto plain = [&](std::int64_t c) {
+      if (batch.mask_allows(q.request, q.row, c))
+        act(Key{k, v, batch.slot(q.request, c), offset + c});
+    };
+    if (!is_compressed(spec)) return for_each_kept(token, q.keys, plain);
+    for (std::int64_t c = q.keys.begin; c < q.keys.end; ++c) plain(c);
+    for_each_kept(token, {0, compressed_end(q)}, [&](std::int64_t w) {
+      act(Key{compressed, compressed, batch.compressed_slot(q.request, w, spec.compress_ratio),
+              w * spec.compress_ratio});
+    });
   }
 
   /// Fills the list of one query from its indexer.
   void choose_keys(std::int64_t token, int thread) const {
     const Query q = query_of(token);
-    const IndexerScratch work = indexer_scratch(workspace, spec, batch.facts.max_kv_len, thread);
+    const IndexerScratch work =
+        indexer_scratch(workspace, spec, lengths_of(spec, batch.facts), thread);
     const KvRows keys = index_rows(call, batch.facts.source == KvSource::ragged);
-    const bool all = q.keys.end <= spec.index_topk;
-    for (std::int64_t c = 0; c < q.keys.end && !all; ++c) {
-      keys.read(batch.slot(q.request, c), 0, work.key);
+    const std::int64_t end = is_compressed(spec) ? compressed_end(q) : q.keys.end;
+    const bool all = end <= spec.index_topk;
+    for (std::int64_t c = 0; c < end && !all; ++c) {
+      keys.read(is_compressed(spec) ? batch.compressed_slot(q.request, c, spec.compress_ratio)
+                                    : batch.slot(q.request, c),
+                0, work.key);
       work.scores[c] = index_score(spec, call, token, work.key, work.q);
     }
-    keep_largest(spec, call, token, q.keys.end, work);
+    keep_largest(spec, call, token, end, work);
   }
 
   void compute(std::int64_t token, std::int64_t h, int thread) const {
     const Query query = query_of(token);
-    const std::size_t i = query.request;
-    const Slice work = slice_of(workspace, spec, batch.facts.max_kv_len, thread);
+    const Slice work = slice_of(workspace, spec, lengths_of(spec, batch.facts), thread);
     const std::int64_t kv_head = h / spec.gqa_group_size();
     const double k_scale =
         call.k_scale_per_head != nullptr ? call.k_scale_per_head[kv_head] : call.k_scale;
     const double v_scale =
         call.v_scale_per_head != nullptr ? call.v_scale_per_head[kv_head] : call.v_scale;
 
-    const std::int64_t offset = batch.kv_offset[i];
-
     read_row(call.q, token, h, spec.q_columns(), work.q);
     double largest = -std::numeric_limits<double>::infinity();
     double* next = work.logits;
-    for_each_key(query, token, [&](std::int64_t c) {
-      k.read(batch.slot(i, c), kv_head, work.row);
-      const double* const q = work.q + query_for(query.position, offset + c) * spec.head_dim_qk;
+    for_each_key(query, token, [&](const Key& key) {
+      key.k.read(key.slot, kv_head, work.row);
+      const double* const q = work.q + query_for(query.position, key.position) * spec.head_dim_qk;
       double dot = 0.0;
       for (int d = 0; d < spec.head_dim_qk; ++d) dot += q[d] * work.row[d];
-      *next = logit(dot, k_scale, h, query.position, offset + c);
+      *next = logit(dot, k_scale, h, query.position, key.position);
       largest = std::max(largest, *next++);
     });
 
@@ -243,10 +255,10 @@ struct Run {
     double denominator = 0.0;
     next = work.logits;
     // A hidden key is skipped, not weighed with 0: its value may be NaN.
-    for_each_key(query, token, [&](std::int64_t c) {
+    for_each_key(query, token, [&](const Key& key) {
       const double weight = std::exp(*next++ - largest);
       denominator += weight;
-      v.read(batch.slot(i, c), kv_head, work.row);
+      key.v.read(key.slot, kv_head, work.row);
       for (int d = 0; d < spec.head_dim_vo; ++d) work.o[d] += weight * work.row[d];
     });
     const bool empty = denominator == 0.0;
@@ -272,7 +284,8 @@ class ReferenceBackend final : public Backend {
 
   [[nodiscard]] WorkspaceSize workspace_size(const BatchBounds& bounds) const override {
     if (bounds.max_qo_tokens == 0) return {};
-    const std::int64_t doubles = num_threads() * thread_doubles(context_.spec, bounds.max_kv_len);
+    const std::int64_t doubles =
+        num_threads() * thread_doubles(context_.spec, lengths_of(context_.spec, bounds));
     return {.device_bytes = static_cast<std::size_t>(doubles) * sizeof(double)};
   }
 
@@ -300,7 +313,10 @@ class ReferenceBackend final : public Backend {
     if (Status s = attention::validate_slots(call.slot_mapping, slots); !s.ok()) return s;
     const KvRows k = key_rows(call, spec, context_.kv_layout);
     const KvRows v = value_rows(call, spec, context_.kv_layout);
-    const bool indexes = call.sparse != nullptr && call.sparse->index_k.defined();
+    if (is_compressed(spec))
+      if (Status s = append_compressed(call); !s.ok()) return s;
+    const bool indexes =
+        !is_compressed(spec) && call.sparse != nullptr && call.sparse->index_k.defined();
     for (std::size_t n = 0; n < call.slot_mapping.size(); ++n) {
       const std::int64_t slot = call.slot_mapping[n];
       if (slot < 0) continue;
@@ -333,9 +349,10 @@ class ReferenceBackend final : public Backend {
         .call = call,
         .workspace = mine.workspace(),
         .k = ragged ? ragged_key_rows(call, spec) : key_rows(call, spec, context_.kv_layout),
-        .v = ragged ? ragged_value_rows(call, spec) : value_rows(call, spec, context_.kv_layout)};
+        .v = ragged ? ragged_value_rows(call, spec) : value_rows(call, spec, context_.kv_layout),
+        .compressed = is_compressed(spec) ? compressed_rows(call, ragged) : KvRows{}};
     const std::int64_t tokens = batch.facts.num_qo_tokens;
-    if (is_sparse(spec) && call.sparse->index_q.defined())
+    if (has_indexer(spec) && call.sparse->index_q.defined())
       for_each(tokens, run, [](const Run& shared, std::int64_t token, int thread) {
         shared.choose_keys(token, thread);
       });
@@ -347,6 +364,25 @@ class ReferenceBackend final : public Backend {
   }
 
  private:
+  /// Of tokens that end a window alone.
+  [[nodiscard]] Status append_compressed(const LayerCall& call) const {
+    const CompressedCall& compressed = *call.compressed;
+    const std::int64_t ratio = context_.spec.compress_ratio;
+    if (Status s = attention::validate_slots(compressed.slot_mapping,
+                                             compressed.cache.shape[0] * context_.page_size);
+        !s.ok())
+      return s;
+    const bool indexes = call.sparse != nullptr && call.sparse->index_k.defined();
+    for (std::size_t n = 0; n < compressed.slot_mapping.size(); ++n) {
+      const std::int64_t slot = compressed.slot_mapping[n];
+      if (slot < 0 || slot % ratio != ratio - 1) continue;
+      const auto token = static_cast<std::int64_t>(n);
+      compressed_rows(call, false).write(slot / ratio, 0, compressed.k, token, 1.0);
+      if (indexes) index_rows(call, false).write(slot / ratio, 0, call.sparse->index_k, token, 1.0);
+    }
+    return {};
+  }
+
   void for_each(std::int64_t items, const Run& run, void (*act)(const Run&, std::int64_t, int)) {
     if (context_.executor == nullptr) {
       for (std::int64_t item = 0; item < items; ++item) act(run, item, 0);
@@ -403,6 +439,7 @@ Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
       (spec.kv_lora_rank != 512 || spec.qk_rope_head_dim != 64))
     return unsupported(base::join("layout mla_latent_fp8 is 512 + 64 wide, not ", spec.kv_lora_rank,
                                   " + ", spec.qk_rope_head_dim));
+  if (Status s = attention::validate_compressed_pages(spec, context.page_size); !s.ok()) return s;
   return std::unique_ptr<Backend>(std::make_unique<ReferenceBackend>(context));
 }
 

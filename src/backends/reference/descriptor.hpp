@@ -7,6 +7,7 @@
 #include <attune/descriptor.hpp>
 #include <attune/status.hpp>
 
+#include "backends/shared/compressed_rows.hpp"
 #include "backends/shared/dual_chunk_row.hpp"
 #include "backends/shared/sparse_rows.hpp"
 
@@ -65,6 +66,7 @@ inline constexpr BackendDescriptor kDescriptor{
          shared::kDualChunk,
          shared::kSparseLatents,
          shared::kSparsePackedLatents,
+         shared::kCompressedWithRagged,
          {.device = DeviceKind::cpu,
           .status = BackendStatus::stable,
           .variants = {Variant::gdn, Variant::kda, Variant::mamba2, Variant::lightning,

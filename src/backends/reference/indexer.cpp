@@ -12,16 +12,7 @@
 namespace attune::backends::reference {
 
 KvRows index_rows(const LayerCall& call, bool ragged) {
-  const TensorView& keys = ragged ? call.sparse->index_k : call.sparse->index_cache;
-  const int width = static_cast<int>(keys.shape[ragged ? 1 : 2]);
-  if (ragged)
-    return {.data = keys.data, .dtype = keys.dtype, .width = width, .page_stride = keys.stride[0]};
-  return {.data = keys.data,
-          .dtype = keys.dtype,
-          .width = width,
-          .page_size = keys.shape[1],
-          .page_stride = keys.stride[0],
-          .token_stride = keys.stride[1]};
+  return vector_rows(ragged ? call.sparse->index_k : call.sparse->index_cache, ragged);
 }
 
 double index_score(const AttentionSpec& spec, const LayerCall& call, std::int64_t token,

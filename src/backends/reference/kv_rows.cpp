@@ -131,6 +131,17 @@ KvRows ragged_value_rows(const LayerCall& call, const AttentionSpec& spec) {
   return token_rows(is_latent(spec.variant) ? call.k : call.v, spec.head_dim_vo);
 }
 
+KvRows vector_rows(const TensorView& vectors, bool ragged) {
+  KvRows rows{.data = vectors.data,
+              .dtype = vectors.dtype,
+              .width = static_cast<int>(vectors.shape[ragged ? 1 : 2]),
+              .page_stride = vectors.stride[0]};
+  if (ragged) return rows;
+  rows.page_size = vectors.shape[1];
+  rows.token_stride = vectors.stride[1];
+  return rows;
+}
+
 void read_row(const TensorView& tensor, std::int64_t token, std::int64_t head, int width,
               double* row) {
   read_elements(tensor.data, tensor.dtype, token * tensor.stride[0] + head * tensor.stride[1],

@@ -38,6 +38,9 @@ struct KvRows {
 [[nodiscard]] KvRows ragged_key_rows(const LayerCall& call, const AttentionSpec& spec);
 [[nodiscard]] KvRows ragged_value_rows(const LayerCall& call, const AttentionSpec& spec);
 
+/// One vector a slot: of a cache [pages, page_size, width], or ragged [rows, width].
+[[nodiscard]] KvRows vector_rows(const TensorView& vectors, bool ragged);
+
 /// tensor[token, head, 0 … width) as doubles.
 void read_row(const TensorView& tensor, std::int64_t token, std::int64_t head, int width,
               double* row);

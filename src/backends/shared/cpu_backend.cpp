@@ -6,6 +6,7 @@
 
 #include <attune/validate.hpp>
 
+#include "backends/shared/cpu_compressed.hpp"
 #include "backends/shared/cpu_planned.hpp"
 #include "backends/shared/cpu_planner.hpp"
 #include "backends/shared/cpu_sparse.hpp"
@@ -19,13 +20,6 @@ namespace {
 
 namespace dense = kernels::dense;
 using attention::BatchFacts;
-
-dense::Rows rows_of(const TensorView& view) {
-  return {.data = view.data,
-          .dtype = view.dtype,
-          .token_stride = view.stride[0],
-          .head_stride = view.stride[1]};
-}
 
 class CpuBackend final : public CpuPlanned<Setup, CpuPlan> {
  public:
@@ -84,11 +78,7 @@ dense::Params CpuBackend::params_of(const CpuPlan& plan, const LayerCall& call) 
                   .scratch = {}};
   if (call.k_scale_per_head == nullptr) p.logit_scale *= call.k_scale;
   if (call.v_scale_per_head == nullptr) p.v_scale = call.v_scale;
-  if (call.lse.defined()) {
-    p.lse = call.lse.as<float>();
-    p.lse_token_stride = call.lse.stride[0];
-    p.lse_head_stride = call.lse.stride[1];
-  }
+  set_lse(call, p);
   if (context_.spec.custom_mask) {
     p.custom_mask = plan.custom_mask.data();
     p.custom_mask_indptr = plan.custom_mask_indptr.data();
@@ -202,6 +192,8 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const BackendContext& context,
       .packed_latents = context.kv_layout == KvLayout::mla_latent_fp8,
       .decode = kernels.decode,
       .prefill = kernels.prefill};
+  if (spec.compress_ratio > 0)
+    return make_cpu_compressed(context, descriptor, {.dense = setup, .scores = kernels.scores});
   if (spec.variant == Variant::sparse_mla)
     return make_cpu_sparse(context, descriptor, {.dense = setup, .scores = kernels.scores});
   return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(context, descriptor, setup));

@@ -17,7 +17,8 @@ namespace attune::backends::shared {
 struct CpuKernels {
   const kernels::dense::KernelRow* decode = nullptr;
   const kernels::dense::KernelRow* prefill = nullptr;
-  const kernels::index_scores::KernelRow* scores = nullptr;  ///< of names that serve sparse_mla
+  const kernels::index_scores::KernelRow* scores =
+      nullptr;  ///< of names that serve sparse_mla or dsv4
 };
 
 /// `find` picks the kernels for a context whose spec makes sense; a null row is a refusal.

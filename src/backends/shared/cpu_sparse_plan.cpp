@@ -13,68 +13,20 @@ namespace {
 
 namespace dense = kernels::dense;
 
-/// Kept keys that a part has at least: a state of many rows is as long as hundreds of them.
-constexpr std::int64_t kMinPart = 256;
-
-struct Sizes {
-  std::int64_t threads = 0;
-  std::int64_t scratch_bytes = 0;
-  std::int64_t index_floats = 0;
-  std::int64_t max_kv_len = 0;
-  std::int64_t tokens = 0;
-  std::int64_t topk = 0;
-  std::int64_t partial_rows = 0;
-  std::int64_t head_dim_vo = 0;
-};
-
-std::int64_t block_heads(const AttentionSpec& spec) {
-  return decodes(spec, 1) ? spec.num_qo_heads : head_blocks(spec).heads;
-}
-
-Sizes sizes(const SparseSetup& setup, const BatchBounds& bounds) {
-  if (bounds.max_qo_tokens == 0) return {};
-  const AttentionSpec& spec = setup.dense.spec;
-  const std::int64_t threads = setup.dense.num_threads;
+SparseSizes sizes(const SparseSetup& setup, const BatchBounds& bounds) {
+  SparseSizes n = sparse_sizes(setup, bounds, bounds.max_kv_len);
   // Only fewer blocks than threads have parts are cut, into less than twice as many.
-  const bool splits = threads > 1 && !setup.dense.batch_invariant;
-  return {.threads = threads,
-          .scratch_bytes = decodes(spec, 1) ? decode_scratch(setup.dense).bytes
-                                            : prefill_scratch(setup.dense).bytes,
-          .index_floats = kernels::index_scores::scratch_floats(
-              spec.index_num_heads, spec.index_head_dim, setup.scores->lanes),
-          .max_kv_len = bounds.max_kv_len,
-          .tokens = bounds.max_qo_tokens,
-          .topk = spec.index_topk,
-          .partial_rows = splits ? 2 * kPartsPerThread * threads * block_heads(spec) : 0,
-          .head_dim_vo = spec.head_dim_vo};
+  const bool splits = n.threads > 1 && !setup.dense.batch_invariant;
+  if (splits) n.partial_rows = 2 * kPartsPerThread * n.threads * block_heads(setup.dense.spec);
+  return n;
 }
 
-SparseParts lay_out(plan::WorkspaceCutter& cut, const Sizes& n) {
-  return {.scratch = cut.take<std::byte>(n.threads * n.scratch_bytes),
-          .index_scratch = cut.take<float>(n.threads * n.index_floats),
-          .scores = cut.take<float>(n.threads * n.max_kv_len),
-          .slots = cut.take<std::int32_t>(n.tokens * n.topk),
-          .kept = cut.take<attention::KeyRange>(n.tokens),
-          .partial_o = cut.take<float>(n.partial_rows * n.head_dim_vo),
-          .partial_lse = cut.take<float>(n.partial_rows)};
-}
-
-void place_queries(const SparseSetup& setup, const BatchView& batch, CpuSparsePlan& plan) {
-  plan.request_of_token.clear();
-  plan.visible.clear();
-  plan.longest_visible = 0;
-  for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
-    const std::int64_t keys = batch.kv_len(i);
-    for (std::int64_t row = 0; row < batch.qo_len(i); ++row) {
-      const std::int64_t seen = std::max<std::int64_t>(0, keys - batch.qo_len(i) + row + 1);
-      plan.request_of_token.push_back(static_cast<std::int32_t>(i));
-      plan.visible.push_back(seen);
-      plan.longest_visible = std::max(plan.longest_visible, seen);
-    }
-  }
-  plan.list_indptr.clear();
-  for (std::int64_t token = 0; token <= batch.num_qo_tokens(); ++token)
-    plan.list_indptr.push_back(static_cast<std::int32_t>(token * setup.dense.spec.index_topk));
+void place_queries(const BatchView& batch, SelectionPlan& selection) {
+  selection.clear();
+  for (std::int64_t i = 0; i < batch.batch_size(); ++i)
+    for (std::int64_t row = 0; row < batch.qo_len(i); ++row)
+      selection.add_query(i,
+                          std::max<std::int64_t>(0, batch.kv_len(i) - batch.qo_len(i) + row + 1));
 }
 
 /// Tokens by blocks of heads, each against all of its list or, where they are few, against parts of
@@ -84,14 +36,14 @@ std::int64_t make_items(const SparseSetup& setup, CpuSparsePlan& plan) {
   plan.items.clear();
   plan.merges.clear();
   plan.sources.clear();
-  const auto tokens = static_cast<std::int64_t>(plan.visible.size());
+  const auto tokens = static_cast<std::int64_t>(plan.selection.seen.size());
   if (tokens == 0) return 0;
   const std::int64_t heads = block_heads(spec);
   const std::int64_t blocks = tokens * base::ceil_div<std::int64_t>(spec.num_qo_heads, heads);
   const std::int64_t wanted = setup.dense.num_threads > 1 && !setup.dense.batch_invariant
                                   ? kPartsPerThread * setup.dense.num_threads
                                   : 0;
-  const std::int64_t list = std::min<std::int64_t>(spec.index_topk, plan.longest_visible);
+  const std::int64_t list = std::min<std::int64_t>(spec.index_topk, plan.selection.longest_seen);
   const std::int64_t most = std::max<std::int64_t>(1, list / kMinPart);
   const std::int64_t parts = blocks >= wanted ? 1 : std::min(most, base::ceil_div(wanted, blocks));
   const std::int64_t part_keys = base::round_up<std::int64_t>(
@@ -132,25 +84,58 @@ std::int64_t make_items(const SparseSetup& setup, CpuSparsePlan& plan) {
 
 }  // namespace
 
-std::size_t workspace_bytes(const SparseSetup& setup, const BatchBounds& bounds) {
+std::int64_t block_heads(const AttentionSpec& spec) {
+  return decodes(spec, 1) ? spec.num_qo_heads : head_blocks(spec).heads;
+}
+
+SparseSizes sparse_sizes(const SparseSetup& setup, const BatchBounds& bounds,
+                         std::int64_t max_keys) {
+  if (bounds.max_qo_tokens == 0) return {};
+  const AttentionSpec& spec = setup.dense.spec;
+  SparseSizes n{.threads = setup.dense.num_threads,
+                .scratch_bytes = decodes(spec, 1) ? decode_scratch(setup.dense).bytes
+                                                  : prefill_scratch(setup.dense).bytes,
+                .selection = {},
+                .head_dim_vo = spec.head_dim_vo};
+  if (setup.scores != nullptr)
+    n.selection = selection_sizes(spec, *setup.scores, setup.dense.num_threads,
+                                  bounds.max_qo_tokens, max_keys);
+  return n;
+}
+
+SparseParts lay_out(plan::WorkspaceCutter& cut, const SparseSizes& n) {
+  return {.scratch = cut.take<std::byte>(n.threads * n.scratch_bytes),
+          .partial_o = cut.take<float>(n.partial_rows * n.head_dim_vo),
+          .partial_lse = cut.take<float>(n.partial_rows)};
+}
+
+std::size_t bytes_of(const SparseSizes& n) {
   plan::WorkspaceCutter count;
-  lay_out(count, sizes(setup, bounds));
+  lay_out(count, n);
+  lay_out(count, n.selection);
   return count.bytes();
+}
+
+std::size_t workspace_bytes(const SparseSetup& setup, const BatchBounds& bounds) {
+  return bytes_of(sizes(setup, bounds));
 }
 
 void make_plan(const SparseSetup& setup, const BatchView& batch, const attention::BatchFacts& facts,
                const Workspace& workspace, CpuSparsePlan& plan) {
-  const Sizes n = sizes(setup, attention::bounds_of(batch));
+  const SparseSizes n = sizes(setup, attention::bounds_of(batch));
   plan::WorkspaceCutter cut(workspace.device);
   plan.facts = facts;
   plan.workspace = workspace;
   plan.parts = lay_out(cut, n);
   plan.scratch_bytes = n.scratch_bytes;
-  plan.index_floats = n.index_floats;
-  plan.max_kv_len = n.max_kv_len;
-  plan.kv_indptr.assign(batch.kv_indptr.begin(), batch.kv_indptr.end());
-  plan.kv_indices.assign(batch.kv_indices.begin(), batch.kv_indices.end());
-  place_queries(setup, batch, plan);
+  SelectionPlan& selection = plan.selection;
+  selection.sizes = n.selection;
+  selection.parts = lay_out(cut, n.selection);
+  selection.ragged = facts.source == KvSource::ragged;
+  selection.page_size = batch.page_size;
+  selection.kv_indptr.assign(batch.kv_indptr.begin(), batch.kv_indptr.end());
+  selection.kv_indices.assign(batch.kv_indices.begin(), batch.kv_indices.end());
+  place_queries(batch, selection);
   const std::int64_t partial_rows = make_items(setup, plan);
   require(partial_rows <= n.partial_rows, "the bound on split parts holds");
 }

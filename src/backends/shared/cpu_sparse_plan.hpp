@@ -10,8 +10,8 @@
 #include <attune/batch.hpp>
 #include <attune/validate.hpp>
 
-#include "attention/mask.hpp"
 #include "backends/shared/cpu_planner.hpp"
+#include "backends/shared/cpu_selection.hpp"
 #include "kernels/index_scores/table.hpp"
 #include "kernels/merge_states/merge_states.hpp"
 
@@ -24,14 +24,29 @@ struct SparseSetup {
 
 /// The workspace's parts.
 struct SparseParts {
-  std::byte* scratch = nullptr;         ///< one slice a thread
-  float* index_scratch = nullptr;       ///< likewise
-  float* scores = nullptr;              ///< [threads, max_kv_len]
-  std::int32_t* slots = nullptr;        ///< [tokens, topk]: where the kept keys lie
-  attention::KeyRange* kept = nullptr;  ///< [tokens]: 0 … how many
+  std::byte* scratch = nullptr;  ///< one slice a thread
   float* partial_o = nullptr;
   float* partial_lse = nullptr;
 };
+
+/// What a workspace is cut by; partial_rows is the plan's own affair.
+struct SparseSizes {
+  std::int64_t threads = 0;
+  std::int64_t scratch_bytes = 0;  ///< of one thread
+  SelectionSizes selection;        ///< of at most so many keys, where there is an indexer
+  std::int64_t partial_rows = 0;
+  std::int64_t head_dim_vo = 0;
+};
+[[nodiscard]] SparseSizes sparse_sizes(const SparseSetup& setup, const BatchBounds& bounds,
+                                       std::int64_t max_keys);
+SparseParts lay_out(plan::WorkspaceCutter& cut, const SparseSizes& n);
+/// Of both parts.
+[[nodiscard]] std::size_t bytes_of(const SparseSizes& n);
+
+/// Heads of one token that go through its keys together.
+[[nodiscard]] std::int64_t block_heads(const AttentionSpec& spec);
+/// Kept keys that a part has at least: a state of many rows is as long as hundreds of them.
+inline constexpr std::int64_t kMinPart = 256;
 
 class CpuSparsePlan final : public Plan {
  public:
@@ -39,19 +54,11 @@ class CpuSparsePlan final : public Plan {
   Workspace workspace;
   SparseParts parts;
   std::int64_t scratch_bytes = 0;  ///< of one thread
-  std::int64_t index_floats = 0;   ///< likewise
-  std::int64_t max_kv_len = 0;     ///< from one row of scores to the next
-  std::int64_t longest_visible = 0;
+  SelectionPlan selection;
 
   std::vector<kernels::dense::Item> items;  ///< kv_begin … kv_end: places in a token's list
   std::vector<kernels::merge_states::Item> merges;
   std::vector<kernels::merge_states::Source> sources;
-
-  std::vector<std::int32_t> kv_indptr;
-  std::vector<std::int32_t> kv_indices;
-  std::vector<std::int32_t> list_indptr;  ///< [tokens + 1], of slots
-  std::vector<std::int32_t> request_of_token;
-  std::vector<std::int64_t> visible;  ///< by query token: it sees keys below this
 };
 
 [[nodiscard]] std::size_t workspace_bytes(const SparseSetup& setup, const BatchBounds& bounds);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <attune/compressed_call.hpp>
 #include <attune/sparse_call.hpp>
 #include <attune/validate.hpp>
 
@@ -44,6 +45,20 @@ attention::PagedKv ragged_keys(const LayerCall& call, Variant variant) {
           .v_head_stride = v.stride[1]};
 }
 
+kernels::dense::Rows rows_of(const TensorView& view) {
+  return {.data = view.data,
+          .dtype = view.dtype,
+          .token_stride = view.stride[0],
+          .head_stride = view.stride[1]};
+}
+
+void set_lse(const LayerCall& call, kernels::dense::Params& params) {
+  if (!call.lse.defined()) return;
+  params.lse = call.lse.as<float>();
+  params.lse_token_stride = call.lse.stride[0];
+  params.lse_head_stride = call.lse.stride[1];
+}
+
 Status check_workspace(const Workspace& workspace, std::size_t wanted) {
   if (wanted == 0) return {};
   if (workspace.device == nullptr)
@@ -65,7 +80,8 @@ Status append_kv(const LayerCall& call, const AttentionSpec& spec, std::int32_t 
     return s;
 
   struct Work {
-    kernels::append_kv::Params params[2];  // keys, or latents; values, or index keys
+    // Keys, or latents; values, or index keys; compressed keys.
+    kernels::append_kv::Params params[3];
     int count = 1;
     std::int64_t tokens = 0;
     std::int64_t tokens_per_item = 0;
@@ -96,21 +112,31 @@ Status append_kv(const LayerCall& call, const AttentionSpec& spec, std::int32_t 
     work.params[1] =
         fill(call.v, call.v_cache, spec.head_dim_vo, call.v_scale, call.v_scale_per_head);
     work.count = 2;
-  } else if (call.sparse != nullptr && call.sparse->index_k.defined()) {
-    const TensorView& in = call.sparse->index_k;
-    const TensorView& cache = call.sparse->index_cache;
-    work.params[1] = {.in = in.data,
-                      .in_dtype = in.dtype,
-                      .in_token_stride = in.stride[0],
-                      .cache = cache.data,
-                      .cache_dtype = cache.dtype,
-                      .page_stride = cache.stride[0],
-                      .token_stride = cache.stride[1],
-                      .page_size = page_size,
-                      .num_heads = 1,
-                      .head_dim = spec.index_head_dim,
-                      .slot_mapping = call.slot_mapping.data()};
-    work.count = 2;
+  }
+  const bool compresses = call.compressed != nullptr;
+  const std::int32_t ratio = compresses ? spec.compress_ratio : 1;
+  const auto slots = compresses ? call.compressed->slot_mapping : call.slot_mapping;
+  const auto add_vectors = [&](const TensorView& in, const TensorView& cache) {
+    work.params[work.count++] = {.in = in.data,
+                                 .in_dtype = in.dtype,
+                                 .in_token_stride = in.stride[0],
+                                 .cache = cache.data,
+                                 .cache_dtype = cache.dtype,
+                                 .page_stride = cache.stride[0],
+                                 .token_stride = cache.stride[1],
+                                 .page_size = page_size / ratio,
+                                 .tokens_per_row = ratio,
+                                 .num_heads = 1,
+                                 .head_dim = static_cast<int>(in.shape[1]),
+                                 .slot_mapping = slots.data()};
+  };
+  if (call.sparse != nullptr && call.sparse->index_k.defined())
+    add_vectors(call.sparse->index_k, call.sparse->index_cache);
+  if (compresses) {
+    if (Status s = attention::validate_slots(slots, call.compressed->cache.shape[0] * page_size);
+        !s.ok())
+      return s;
+    add_vectors(call.compressed->k, call.compressed->cache);
   }
   work.tokens = static_cast<std::int64_t>(call.slot_mapping.size());
   work.packed = layout == KvLayout::mla_latent_fp8;

@@ -10,6 +10,7 @@
 #include <attune/status.hpp>
 
 #include "attention/paged_kv.hpp"
+#include "kernels/dense/params.hpp"
 
 namespace attune::backends::shared {
 
@@ -35,6 +36,10 @@ struct CacheStrides {
 [[nodiscard]] attention::PagedKv paged_keys(const LayerCall& call, KvLayout layout,
                                             std::int32_t page_size);
 [[nodiscard]] attention::PagedKv ragged_keys(const LayerCall& call, Variant variant);
+
+/// A strided [token, head, dim] tensor, and the call's lse where it is asked for.
+[[nodiscard]] kernels::dense::Rows rows_of(const TensorView& view);
+void set_lse(const LayerCall& call, kernels::dense::Params& params);
 
 /// Large enough, there, and aligned as <attune/backend.hpp> promises.
 [[nodiscard]] Status check_workspace(const Workspace& workspace, std::size_t wanted);

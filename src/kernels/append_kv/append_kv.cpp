@@ -65,8 +65,9 @@ void run(const Params& p, std::int64_t first, std::int64_t last) {
   const bool copy = p.in_dtype == p.cache_dtype && p.scale == 1.0f && p.scale_per_head == nullptr;
   const ConvertRow convert = copy ? nullptr : converter(p.in_dtype, p.cache_dtype);
   for (std::int64_t token = first; token < last; ++token) {
-    const std::int64_t slot = p.slot_mapping[token];
-    if (slot < 0) continue;
+    std::int64_t slot = p.slot_mapping[token];
+    if (slot < 0 || slot % p.tokens_per_row != p.tokens_per_row - 1) continue;
+    slot /= p.tokens_per_row;
     const std::int64_t place =
         slot / p.page_size * p.page_stride + slot % p.page_size * p.token_stride;
     for (int head = 0; head < p.num_heads; ++head) {

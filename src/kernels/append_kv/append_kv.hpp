@@ -20,6 +20,8 @@ struct Params {
   std::int64_t token_stride = 0;
   std::int64_t head_stride = 0;
   std::int32_t page_size = 1;
+  /// A row for so many tokens, that of the last of them; its slot is the token's, divided by it.
+  std::int64_t tokens_per_row = 1;
 
   int num_heads = 0;
   int head_dim = 0;
