@@ -35,5 +35,24 @@ TEST(KvStorage, ALayerWithoutPagesHasNoMemory) {
   EXPECT_FALSE(storage->k(0).defined());
 }
 
+TEST(KvStorage, CompressedKeysHavePagesOfTheirOwnPool) {
+  const std::array<LayerPages, 1> layers{{{.shape = {KvLayout::mla_latent, DType::f32, 16, 1, 8, 8},
+                                           .num_pages = 3,
+                                           .index_head_dim = 5,
+                                           .index_dtype = DType::bf16,
+                                           .compress_ratio = 4,
+                                           .compressed_pages = 10}}};
+  Result<KvStorage> storage = KvStorage::make(layers);
+  ASSERT_TRUE(storage.ok()) << storage.status().text();
+  EXPECT_EQ(storage->k(0).shape, (Shape{3, 16, 8}));
+  EXPECT_EQ(storage->compressed(0).shape, (Shape{10, 4, 8}));
+  EXPECT_EQ(storage->index(0).shape, (Shape{10, 4, 5}));
+  std::memset(storage->compressed(0).data, 1, 10 * 4 * 8 * sizeof(float));
+  std::memset(storage->index(0).data, 2, 10 * 4 * 5 * 2);
+  std::memset(storage->k(0).data, 3, 3 * 16 * 8 * sizeof(float));
+  EXPECT_EQ(*storage->compressed(0).as<unsigned char>(), 1);
+  EXPECT_EQ(*storage->index(0).as<unsigned char>(), 2);
+}
+
 }  // namespace
 }  // namespace attune::cache
