@@ -139,7 +139,7 @@ void build_deepseek_v4(ConfigDraft& d) {
     compressed.rope.theta = c.compress_rope_theta;
   }
   base.rope.interleaved = compressed.rope.interleaved = true;
-  compressed.rope.attention_factor = 1.0;  // YaRN's own would scale what the trained gates expect
+  compressed.rope.attention_factor = 1.0;  // published layers turn without YaRN's own
 
   const auto rates = d.text.section("compress_rates");
   const int dense_rate = rates ? rates->size("heavily_compressed_attention", 128) : 128;
