@@ -116,6 +116,49 @@ TEST(IntelAmxBackend, LatentKeysInPlace) {
   check_tiles(c);
 }
 
+/// Runs of 16 keys that begin and end anywhere, groups that share a tile's columns evenly or not.
+TEST(IntelAmxBackend, DecodeOfFp8Keys) {
+  for (const DType kv : {DType::fp8_e4m3, DType::fp8_e5m2}) {
+    const int shapes[][4] = {
+        {8, 2, 128, 128}, {3, 3, 64, 256}, {15, 3, 128, 64}, {7, 1, 192, 128}, {40, 5, 128, 128}};
+    for (const auto& s : shapes) {
+      for (const KvLayout layout : {KvLayout::hnd, KvLayout::nhd}) {
+        Case c{.spec = dense_spec(s[0], s[1], s[2], s[3], DType::bf16),
+               .requests = {{1, 1}, {1, 15}, {1, 64}, {1, 0}, {1, 400}},
+               .layout = layout,
+               .page_size = layout == KvLayout::hnd ? 16 : 3,
+               .form = BatchForm::decode};
+        c.spec.kv_dtype = kv;
+        check_tiles(c);
+        c.spec.sm_scale = 2.0f;  // maxima move
+        c.spec.window_left = 77;
+        check_tiles(c);
+        c.spec.sinks = c.spec.alibi = c.spec.custom_mask = true;
+        c.spec.logits_soft_cap = 20.0f;
+        check_tiles(c);
+      }
+    }
+  }
+}
+
+/// More latent rows than those that meet values in place, in blocks whose last strip is not full.
+TEST(IntelAmxBackend, ManyLatentRows) {
+  for (const int heads : {33, 128}) {
+    for (const std::int32_t page_size : {64, 5}) {
+      Case c{.spec = mla_spec(heads, DType::bf16),
+             .requests = {{1, 300}, {1, 129}, {2, 64}, {1, 1}, {1, 0}},
+             .layout = KvLayout::mla_latent,
+             .page_size = page_size};
+      check_tiles(c);
+      c.spec.sm_scale = 2.0f;
+      c.poisoned = 2;
+      check_tiles(c);
+      c.spec.window_left = 70;
+      check_tiles(c);
+    }
+  }
+}
+
 TEST(IntelAmxBackend, FeaturesAndHiddenNaN) {
   Case c{.spec = dense_spec(6, 2, 64, 64, DType::bf16), .requests = {{33, 90}, {5, 5}}};
   c.spec.sinks = c.spec.alibi = c.spec.custom_mask = true;

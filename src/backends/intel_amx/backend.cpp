@@ -36,9 +36,8 @@ Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
 
 Result<std::unique_ptr<Backend>> make_emulated(const BackendContext& context) {
   return shared::make_cpu_backend(context, kDescriptor, [](const BackendContext& c) {
-    return shared::CpuKernels{
-        .decode = decode::find(kernels::simd::Isa::scalar, c.spec.q_dtype, c.spec.kv_dtype),
-        .prefill = prefill::find_tiles(wish(c, true))};
+    return shared::CpuKernels{.decode = decode::find_emulated(c.spec.q_dtype, c.spec.kv_dtype),
+                              .prefill = prefill::find_tiles(wish(c, true))};
   });
 }
 

@@ -1,10 +1,12 @@
-// Decode on machines with AMX: no tiles, whose rows a small group does not fill, but the vector
-// products that those cores are fast at. vdpbf16ps takes them four times as long as a fused
-// multiply-add.
+// Decode on machines with AMX. A small group does not fill tiles, so bf16 and int8 keys are
+// multiplied by the vector products that those cores are fast at: vdpbf16ps takes them four times as
+// long as a fused multiply-add. Keys in fp8 have to be widened anyway and go through tiles.
 #include "kernels/paged_decode/body.hpp"
 #include "kernels/paged_decode/byte_body.hpp"
 #include "kernels/paged_decode/table.hpp"
+#include "kernels/paged_decode/tile_body.hpp"
 #include "kernels/simd/amx.hpp"
+#include "kernels/tile/amx.hpp"
 
 namespace attune::kernels::paged_decode {
 namespace {
@@ -13,6 +15,15 @@ template <DType T>
 constexpr dense::KernelRow make(const char* name) {
   using Unit = dense::SplitUnit<simd::Amx>;
   return dense::make_row<Body<Unit, T>, Unit>(name, simd::Isa::amx, T);
+}
+
+template <DType T>
+constexpr dense::KernelRow make_tiles(const char* name) {
+  using Unit = dense::TileUnit<simd::Amx, tile::AmxTiles>;
+  using Other = dense::SplitUnit<simd::Amx>;
+  dense::KernelRow row = dense::make_row<TileBody<Unit, Other, T>, Other>(name, simd::Isa::amx, T);
+  row.needs_bf16_queries = true;
+  return row;
 }
 
 constexpr dense::KernelRow make_bytes(const char* name) {
@@ -25,10 +36,13 @@ constexpr dense::KernelRow make_bytes(const char* name) {
 
 }  // namespace
 
-const dense::KernelRow kAmxRows[4] = {
+const dense::KernelRow kAmxRows[6] = {
     make<DType::bf16>("paged_decode/amx/bf16"),
-    make<DType::fp8_e4m3>("paged_decode/amx/fp8_e4m3"),
-    make<DType::fp8_e5m2>("paged_decode/amx/fp8_e5m2"),
+    make_tiles<DType::fp8_e4m3>("paged_decode/amx/fp8_e4m3"),
+    make_tiles<DType::fp8_e5m2>("paged_decode/amx/fp8_e5m2"),
+    // Queries that are no bf16.
+    make<DType::fp8_e4m3>("paged_decode/amx/fp8_e4m3_fma"),
+    make<DType::fp8_e5m2>("paged_decode/amx/fp8_e5m2_fma"),
     make_bytes("paged_decode/amx/int8"),
 };
 

@@ -8,6 +8,7 @@
 //   score(run, n)                  KV head n of the item
 //   weigh(row, keys, rule, …)      weights of a row from its scores; what o shrinks by
 //   add_values(run, n)
+//   release()                      optional: nothing is multiplied from now on
 //   restore(row)                   o of a row in the order of its columns
 #pragma once
 
@@ -75,6 +76,7 @@ struct Loop {
       for (int span = keys.from / kSpan * kSpan; span < keys.to; span += kSpan)
         for (int n = 0; n < item.num_kv_heads; ++n) math.add_values(walk.next(), n);
     }
+    if constexpr (requires { math.release(); }) math.release();
     for (int r = 0; r < rows; ++r) {
       math.restore(r);
       Io::finish(p, item, r, o + r * o_stride, maximum[r], sum + r * kLanes);

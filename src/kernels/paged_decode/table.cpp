@@ -40,4 +40,10 @@ const dense::KernelRow* find(simd::Isa isa, DType q_dtype, DType kv_dtype) {
   return nullptr;
 }
 
+const dense::KernelRow* find_emulated(DType q_dtype, DType kv_dtype) {
+  for (const dense::KernelRow& candidate : kAmxEmulatedRows)
+    if (candidate.kv_dtype == kv_dtype && q_dtype == DType::bf16) return &candidate;
+  return find(simd::Isa::scalar, q_dtype, kv_dtype);
+}
+
 }  // namespace attune::kernels::paged_decode

@@ -22,6 +22,7 @@
 #include "kernels/ragged_prefill/tile_panel.hpp"
 #include "kernels/ragged_prefill/values_in_place.hpp"
 #include "kernels/tile/cells.hpp"
+#include "kernels/tile/columns.hpp"
 #include "kernels/tile/digits.hpp"
 
 namespace attune::kernels::ragged_prefill {
@@ -132,30 +133,11 @@ class FewRows : TilePanel<Unit, T, kSubCount> {
         for (int r = 0; r < count; ++r)
           digit_value_[row + r] = Digits::split(q + r * q_stride, q_stride, rows + r * row_bytes,
                                                 rows + (count + r) * row_bytes);
-        pack_columns(rows, row_bytes, count * kColumns, packed);
+        tile::pack_columns<Unit>(rows, row_bytes, count * kColumns, packed);
       } else {
-        pack_columns(reinterpret_cast<const char*>(q), row_bytes, count, packed);
+        tile::pack_columns<Unit>(reinterpret_cast<const char*>(q), row_bytes, count, packed);
       }
       std::memcpy(q, packed, static_cast<std::size_t>(count * q_stride * 2));
-    }
-  }
-
-  /// Rows of cells → columns of cells; writes up to an operand beyond the last.
-  static void pack_columns(const char* rows, std::int64_t row_bytes, int count, Number* out) {
-    constexpr std::int64_t kOperandBytes = kLanes * tile::kCellBytes;
-    for (std::int64_t at = 0; at < row_bytes; at += kOperandBytes) {
-      for (int column = 0; column < count; column += kLanes) {
-        Operand m[kLanes];
-        simd::unroll<kLanes>([&](auto i) {
-          m[i] = column + i < count ? V::load_bytes(rows + (column + i) * row_bytes + at)
-                                    : Unit::zero();
-        });
-        Unit::transpose(m);
-        simd::unroll<kLanes>([&](auto i) {
-          const std::int64_t cell = (at / tile::kCellBytes + i) * count + column;
-          Unit::store(out + cell * Panel::kPair, m[i]);
-        });
-      }
     }
   }
 

@@ -38,6 +38,13 @@ struct ScalarBf16 : Scalar {
     return pairs;
   }
 
+  template <DType T>
+  static constexpr int kRun = 1;
+  template <DType T>
+  static void load_run(const void* p, Pairs (&x)[kRun<T>]) {
+    x[0] = load_pairs_as<T>(p);
+  }
+
   static Pairs round_to_pairs(F low, F high) {
     return {{tensor::to_bf16(low).bits, tensor::to_bf16(high).bits}};
   }
