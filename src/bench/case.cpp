@@ -13,9 +13,10 @@ namespace {
 
 using base::join;
 
-constexpr int kKvHeads = 8;       // of gqa cases: 32/8 at gqa4, as Llama-3 8B
-constexpr int kLatentRank = 512;  // of mla cases, DeepSeek's
-constexpr int kLinearChunk = 64;  // tokens of the parallel form whose flops are counted
+constexpr int kKvHeads = 8;        // of gqa cases: 32/8 at gqa4, as Llama-3 8B
+constexpr int kLatentRank = 512;   // of mla cases, DeepSeek's
+constexpr int kDualChunk = 16384;  // positions of a chunk: several of them in seconds
+constexpr int kLinearChunk = 64;   // tokens of the parallel form whose flops are counted
 
 struct SuiteRow {
   std::string_view suite;
@@ -264,7 +265,7 @@ double Case::bytes() const {
                            : 0.0;
   const double keys = static_cast<double>(read) * static_cast<double>(key_bytes);
   return keys + index +
-         tokens * spec.num_qo_heads * (spec.head_dim_qk + spec.head_dim_vo) * activation;
+         tokens * spec.num_qo_heads * (spec.q_columns() + spec.head_dim_vo) * activation;
 }
 
 Result<Case> parse_case(std::string_view name) {
@@ -334,6 +335,10 @@ Result<Case> parse_case(std::string_view name) {
     s.kv_lora_rank = s.head_dim_vo = kLatentRank;
     s.qk_rope_head_dim = s.head_dim_qk - kLatentRank;
     scale_dim = 192;  // of the expanded form
+  }
+  if (s.variant == Variant::dual_chunk) {
+    if (c.shared > 0) return malformed(name, "chunks are read request by request");
+    s.dual_chunk_len = kDualChunk;
   }
   if (s.variant == Variant::sparse_mla) {
     if (c.shared > 0) return malformed(name, "sparse lists have no keys in common");

@@ -152,7 +152,7 @@ void Scene::make_dense() {
                        .num_pages = static_cast<std::int32_t>(shared)}};
   last_page_len_.assign(static_cast<std::size_t>(c_.batch),
                         static_cast<std::int32_t>(c_.length - (pages - 1) * c_.page_size));
-  call_.q = random(s.q_dtype, {c_.num_tokens(), s.num_qo_heads, s.head_dim_qk});
+  call_.q = random(s.q_dtype, {c_.num_tokens(), s.num_qo_heads, s.q_columns()});
   call_.o = random(s.o_dtype, {c_.num_tokens(), s.num_qo_heads, s.head_dim_vo});
   const auto cache = [&](int dim) {
     switch (layout_) {

@@ -17,6 +17,9 @@ struct PagedOptions {
   plan::CascadeMode cascade = plan::CascadeMode::off;  ///< how levels of shared prefixes are chosen
   bool hopper = false;  ///< requests of several query tokens may take Hopper's tiles …
   hopper::Keys keys = hopper::Keys::by_cost;  ///< … over these keys
+  /// Blocks of a decode may hand over parts through the workspace, which then keeps something from
+  /// run to run: not where other backends' plans take turns there.
+  bool mails = true;
 };
 
 /// Makes it on the context's device, or refuses with the reason; options that no row of

@@ -137,7 +137,8 @@ Sizes sizes_of(const Setup& setup, const BatchBounds& bounds) {
     n.decode_parts = std::max(2, kPartsPerCta * setup.decode_grid / heads_of(setup));
     n.max_chunks = static_cast<std::int32_t>(bounds.max_batch) + n.decode_parts +
                    ceil_div(2 * setup.decode_grid, n.shape.units) + 1;
-    n.mails = n.shape.heads_per_cta == 1 && bounds.max_batch < setup.decode_grid / n.shape.units;
+    n.mails = setup.mails && n.shape.heads_per_cta == 1 &&
+              bounds.max_batch < setup.decode_grid / n.shape.units;
     n.plan_rows = kernels::decode_plan::sm80::rows_wanted(bounds.max_batch);
   }
   if (!bounds.decode_only || !decodes_possible(setup)) {
@@ -174,9 +175,10 @@ Parts lay_out(const Setup& setup, const Sizes& n, plan::WorkspaceCutter& cut) {
   Parts parts;
   // First, and as large whatever the batch: plans that take turns in one workspace keep them in one
   // place. Who hands over has one head a CTA (sizes_of).
-  parts.num_mail = decodes_possible(setup) ? std::int64_t{setup.decode_grid} * decode_rows(setup) *
-                                                 setup.decode->head_dim_vo / 4
-                                           : 0;
+  parts.num_mail =
+      setup.mails && decodes_possible(setup)
+          ? std::int64_t{setup.decode_grid} * decode_rows(setup) * setup.decode->head_dim_vo / 4
+          : 0;
   parts.decode_mail_o = cut.take<float4>(parts.num_mail);
   parts.decode_mail_state = cut.take<float2>(parts.num_mail);
   const std::int64_t decode_places = static_cast<std::int64_t>(n.decode_parts) * n.shape.units;

@@ -52,6 +52,7 @@ struct Setup {
   bool plans_on_device = false;  ///< the name declares Feature::device_planning
   attention::MaskRule rule;      ///< not causal where custom masks take over
   plan::CascadeMode cascade = plan::CascadeMode::off;
+  bool mails = true;  ///< PagedOptions::mails
   /// The Hopper kernel of levels that all their rows see whole; none on other cards, for other
   /// head dims, options and page sizes: then levels are items of the general prefill kernel.
   std::optional<kernels::ragged_prefill::sm90::Instance> level{};

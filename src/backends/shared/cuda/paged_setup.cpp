@@ -125,7 +125,8 @@ Result<Setup> make_setup(const BackendContext& context, const BackendDescriptor&
                        .window_left = spec.window_left,
                        .window_right = spec.window_right,
                        .attention_chunk = spec.attention_chunk},
-              .cascade = options.cascade};
+              .cascade = options.cascade,
+              .mails = options.mails};
   if (setup.decode == nullptr || setup.prefill == nullptr)
     return unsupported(base::join(descriptor.name, " has no kernel for ", name(spec.kv_dtype),
                                   " keys with head dims ", spec.head_dim_qk, "/",
