@@ -27,7 +27,7 @@ struct LatentItem {
   /// Of the two parts that share a place, whichever is done first leaves its rows there and the
   /// other joins them: the number of their counters (one a lane). -1 = no such strip.
   std::int32_t meeting = -1;
-  std::int32_t reserved = 0;
+  std::int32_t last = 0;  ///< 1: of the strip's parts, the one that ends it
 };
 static_assert(sizeof(LatentItem) == 48, "three vector loads");
 

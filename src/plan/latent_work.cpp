@@ -162,6 +162,7 @@ void list_latent_work(const BatchView& batch, const LatentRules& rules, const La
           item.tile_begin = from;
           item.tile_end = to;
           item.place = to - from < tiles ? list.places++ : -1;
+          item.last = to == tiles ? 1 : 0;
           item.first_page =
               from < to && batch.page_size == rules.tile
                   ? batch.kv_indices[static_cast<std::size_t>(item.entry_begin + from)]

@@ -38,6 +38,9 @@ struct Params {
   const attention::LatentItem* items = nullptr;
   const attention::LatentMerge* merges = nullptr;  ///< [work->num_merges]
   const std::int32_t* kv_indices = nullptr;
+  /// By query token, where every token is a request over a list whose length the device finds:
+  /// items then have the lengths that were expected. No meetings.
+  const std::int32_t* lengths = nullptr;
   std::int32_t* arrivals = nullptr;  ///< [meetings * lanes], zero between launches
 
   /// Unnormalised outputs and (maximum in base 2, sum) of cut strips; place p of lane l is block

@@ -62,6 +62,16 @@ __device__ __forceinline__ Share share_of(const Params& params) {
           params.groups[group].end};
 }
 
+/// A planned item against the list as it is. A part keeps a tile at least, so that it leaves its
+/// rows whatever they saw, and the last takes all that is left.
+__device__ __forceinline__ void fit_to_list(const Params& params, int keys_of_tile,
+                                            attention::LatentItem& item) {
+  if (item.tile_begin >= item.tile_end) return;
+  item.kv_len = params.lengths[item.q_token];
+  const int tiles = (item.kv_len + keys_of_tile - 1) / keys_of_tile;
+  item.tile_end = max(item.tile_begin + 1, item.last != 0 ? tiles : min(item.tile_end, tiles));
+}
+
 /// Item i of this thread block's group.
 __device__ __forceinline__ const attention::LatentItem& item_of(const Params& params,
                                                                 const Share& share, int i) {

@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <utility>
 
-#include <cuda_runtime_api.h>
-
 #include <attune/sparse_call.hpp>
 #include <attune/validate.hpp>
 
@@ -14,14 +12,13 @@
 #include "backends/shared/alignment.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/cuda/latent_params.hpp"
+#include "backends/shared/cuda/latent_setup.hpp"
 #include "backends/shared/sparse_checks.hpp"
-#include "base/cuda/status.hpp"
 #include "base/join.hpp"
 #include "base/math.hpp"
 #include "device/cuda/memory.hpp"
 #include "kernels/append_kv/sm80/launch.hpp"
 #include "kernels/index_scores/sm80/launch.hpp"
-#include "kernels/mla_decode/sm80/launch.hpp"
 #include "kernels/top_k/sm80/launch.hpp"
 
 namespace attune::backends::dsa {
@@ -38,16 +35,10 @@ constexpr std::int64_t kScoreBlocksPerSm = 4;
 /// Keys that a block of the score kernel has at least.
 constexpr std::int64_t kKeysOfBlock = 128;
 
-struct Card {
-  mla::sm80::Instance instance;
-  plan::LatentRules rules;
-  int num_sms = 0;
-  int merge_blocks = 0;
-};
-
 class DsaBackend final : public Backend {
  public:
-  DsaBackend(const BackendContext& context, const Card& card) : context_(context), card_(card) {
+  DsaBackend(const BackendContext& context, shared::cuda::LatentSetup latent, int num_sms)
+      : context_(context), latent_(std::move(latent)), num_sms_(num_sms) {
     context_.executor = nullptr;
   }
 
@@ -63,8 +54,8 @@ class DsaBackend final : public Backend {
 
  private:
   [[nodiscard]] Sizes sizes_of(const BatchBounds& bounds) const {
-    return {.rules = card_.rules,
-            .limits = plan::latent_limits(card_.rules, bounds.max_qo_tokens),
+    return {.rules = latent_.rules,
+            .limits = plan::latent_limits(latent_.rules, bounds.max_qo_tokens),
             .tokens = bounds.max_qo_tokens,
             .topk = context_.spec.index_topk,
             .dim_vo = context_.spec.head_dim_vo,
@@ -77,7 +68,8 @@ class DsaBackend final : public Backend {
   [[nodiscard]] mla::Params params_of(const DsaPlan& plan, const LayerCall& call) const;
 
   BackendContext context_;
-  Card card_;
+  shared::cuda::LatentSetup latent_;
+  int num_sms_;
 };
 
 Result<attention::BatchFacts> DsaBackend::facts_of(const BatchView& batch) const {
@@ -184,7 +176,7 @@ Status DsaBackend::choose(const DsaPlan& plan, const LayerCall& call, Stream str
                        .topk = spec.index_topk};
   // A captured run meets longer requests: what it may see at most decides.
   const std::int64_t blocks = std::clamp<std::int64_t>(
-      base::ceil_div(kScoreBlocksPerSm * card_.num_sms, std::min(rows, tokens)), 1,
+      base::ceil_div(kScoreBlocksPerSm * num_sms_, std::min(rows, tokens)), 1,
       base::ceil_div(std::max<std::int64_t>(plan.sizes.max_kv_len, 1), kKeysOfBlock));
   const bool scored = plan.sizes.max_kv_len > spec.index_topk;
   for (std::int64_t first = 0; first < tokens; first += rows) {
@@ -210,6 +202,7 @@ mla::Params DsaBackend::params_of(const DsaPlan& plan, const LayerCall& call) co
   p.k_page_stride = p.k_token_stride;
   p.page_size = 1;
   p.causal = 0;  // lists hold visible keys alone
+  p.lengths = plan.parts.kept;
   p.work = plan.parts.work;
   p.groups = plan.parts.groups;
   p.items = plan.parts.items;
@@ -237,25 +230,13 @@ Status DsaBackend::run(const Plan& plan, const LayerCall& call, Stream stream) {
       !s.ok())
     return s;
   if (Status s = choose(mine, call, stream); !s.ok()) return s;
-  const std::int32_t groups = plan::latent_groups(card_.rules, mine.shape);
-  if (Status s =
-          lists::launch_lengths({.work = mine.parts.work,
-                                 .items = mine.parts.items,
-                                 .groups = mine.parts.groups,
-                                 .num_groups = groups,
-                                 .most_items = static_cast<std::int32_t>(mine.sizes.limits.items),
-                                 .kept = mine.parts.kept},
-                                native(stream));
-      !s.ok())
-    return s;
   const mla::Params p = params_of(mine, call);
   const std::int64_t most_joined = mine.sizes.limits.merges * p.lanes * p.heads_per_block *
                                    p.tokens_per_block * mla::kMergeSlices;
-  return mla::sm80::launch(
-      card_.instance,
-      {.blocks = groups * mine.shape.lanes,
-       .merge_blocks = static_cast<int>(std::min<std::int64_t>(card_.merge_blocks, most_joined))},
-      p, false, native(stream));
+  return latent_.launch(
+      {.blocks = plan::latent_groups(latent_.rules, mine.shape) * mine.shape.lanes,
+       .merge_blocks = static_cast<int>(std::min<std::int64_t>(latent_.merge_blocks, most_joined))},
+      p, native(stream));
 }
 
 /// What the kernels cannot, asked before anything of CUDA is touched.
@@ -294,30 +275,15 @@ Status check_context(const BackendContext& context) {
 
 Result<std::unique_ptr<Backend>> make_cuda(const BackendContext& context) {
   if (Status s = check_context(context); !s.ok()) return s;
-  const auto facts = device::cuda::card_facts(context.device.index);
-  if (!facts.ok()) return facts.status();
-  if (Status s = base::cuda::call_status(cudaSetDevice(context.device.index), "cudaSetDevice");
-      !s.ok())
-    return s;
-  if (facts->sm != 90)
-    return unsupported(base::join("dsa was made for compute capability 9.0, have ", facts->sm / 10,
-                                  ".", facts->sm % 10));
-  const AttentionSpec& spec = context.spec;
-  const mla::sm80::Instance instance =
-      mla::sm80::instance_of(spec.q_dtype, {spec.head_dim_qk, spec.head_dim_vo}, spec.num_qo_heads,
-                             facts->shared_bytes_per_block);
-  const auto blocks_per_sm = mla::sm80::prepare(instance);
-  if (!blocks_per_sm.ok()) return blocks_per_sm.status();
-  const Card card{.instance = instance,
-                  .rules = {.num_heads = spec.num_qo_heads,
-                            .causal = false,
-                            .rows = instance.rows,
-                            .least_rows = instance.rows,
-                            .tile = mla::sm80::kKeys,
-                            .workers = facts->num_sms * *blocks_per_sm},
-                  .num_sms = facts->num_sms,
-                  .merge_blocks = mla::kMergeBlocksPerSm * facts->num_sms};
-  return std::unique_ptr<Backend>(std::make_unique<DsaBackend>(context, card));
+  const auto card = shared::cuda::enter_card(context);
+  if (!card.ok()) return card.status();
+  if (card->sm != 90)
+    return unsupported(base::join("dsa was made for compute capability 9.0, have ", card->sm / 10,
+                                  ".", card->sm % 10));
+  auto latent = shared::cuda::latent_setup(context, *card, shared::cuda::LatentKeys::lists);
+  if (!latent.ok()) return latent.status();
+  return std::unique_ptr<Backend>(
+      std::make_unique<DsaBackend>(context, std::move(*latent), card->num_sms));
 }
 
 }  // namespace attune::backends::dsa

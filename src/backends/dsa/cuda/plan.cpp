@@ -42,9 +42,9 @@ void place_tokens(const BatchView& batch, DsaPlan& plan) {
       plan.visible.push_back(seen);
       plan.entry_begin.push_back(batch.kv_indptr[static_cast<std::size_t>(i)]);
       plan.token_indptr.push_back(plan.token_indptr.back() + 1);
-      // A list that is given may name keys twice: it is as long as it has room for.
+      // What is expected: a list that is given may be shorter, or longer where it names keys twice.
       plan.key_indptr.push_back(plan.key_indptr.back() +
-                                (seen > 0 ? static_cast<std::int32_t>(plan.sizes.topk) : 0));
+                                std::min(seen, static_cast<std::int32_t>(plan.sizes.topk)));
     }
   }
 }

@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -17,12 +15,11 @@
 #include "backends/shared/alignment.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/cuda/latent_params.hpp"
+#include "backends/shared/cuda/latent_setup.hpp"
 #include "backends/shared/latent_checks.hpp"
-#include "base/cuda/status.hpp"
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
 #include "kernels/append_kv/sm80/launch.hpp"
-#include "kernels/mla_decode/sm80/launch.hpp"
 #include "kernels/mla_decode/sm90/launch.hpp"
 #include "plan/latent_work.hpp"
 #include "plan/workspace.hpp"
@@ -32,16 +29,9 @@ namespace {
 
 namespace mla = kernels::mla_decode;
 namespace append = kernels::append_kv::sm80;
-using base::cuda::call_status;
 using device::cuda::native;
 
 bool packed(const BackendContext& context) { return context.kv_layout == KvLayout::mla_latent_fp8; }
-
-struct Setup {
-  std::function<Status(const mla::Grid&, const mla::Params&, cudaStream_t)> launch;
-  plan::LatentRules rules;
-  int merge_blocks = 0;
-};
 
 /// Places of a workspace, counted and handed out by the same lines. From `work` on it is a copy of
 /// the plan's image; page ids come last.
@@ -85,7 +75,8 @@ struct LatentPlan final : Plan {
 
 class LatentBackend final : public Backend {
  public:
-  LatentBackend(const BackendContext& context, const BackendDescriptor& descriptor, Setup setup)
+  LatentBackend(const BackendContext& context, const BackendDescriptor& descriptor,
+                cuda::LatentSetup setup)
       : context_(context), descriptor_(descriptor), setup_(std::move(setup)) {
     context_.executor = nullptr;
   }
@@ -104,7 +95,7 @@ class LatentBackend final : public Backend {
 
   BackendContext context_;
   const BackendDescriptor& descriptor_;
-  Setup setup_;
+  cuda::LatentSetup setup_;
 };
 
 WorkspaceSize LatentBackend::workspace_size(const BatchBounds& bounds) const {
@@ -242,70 +233,6 @@ Status LatentBackend::run(const Plan& plan, const LayerCall& call, Stream stream
       p, native(stream));
 }
 
-/// The card, current, or why not.
-Result<device::cuda::CardFacts> enter_card(const BackendContext& context) {
-  const auto card = device::cuda::card_facts(context.device.index);
-  if (!card.ok()) return card.status();
-  if (Status s = call_status(cudaSetDevice(context.device.index), "cudaSetDevice"); !s.ok())
-    return s;
-  return card;
-}
-
-plan::LatentRules rules_of(const AttentionSpec& spec, int rows, int tile, int workers,
-                           bool meetings) {
-  return {.num_heads = spec.num_qo_heads,
-          .causal = spec.causal,
-          .meetings = meetings,
-          .rows = rows,
-          .least_rows = rows,
-          .tile = tile,
-          .workers = workers};
-}
-
-/// Hopper's kernels, for the context's pages: one for each height of blocks.
-Result<Setup> hopper_setup(const BackendContext& context, const device::cuda::CardFacts& card) {
-  const DType dtype = context.spec.q_dtype;
-  plan::LatentRules rules =
-      rules_of(context.spec, mla::sm90::kRows, mla::sm90::kKeys, card.num_sms, true);
-  rules.least_rows = mla::sm90::least_rows(dtype);
-  rules.item_tiles = mla::sm90::kItemTiles;
-  std::map<int, mla::sm90::Instance> of_rows;
-  for (int rows = rules.least_rows; rows <= rules.rows; rows *= 2) {
-    const mla::sm90::Instance instance =
-        packed(context) ? mla::sm90::packed_instance(rows)
-                        : mla::sm90::instance_of(dtype, context.page_size, rows);
-    if (Status s = mla::sm90::prepare(instance); !s.ok()) return s;
-    of_rows.emplace(rows, instance);
-  }
-  const auto encoder = kernels::tensor_map::encoder();
-  if (!encoder.ok()) return encoder.status();
-  return Setup{.launch =
-                   [of_rows, encode = *encoder](const mla::Grid& grid, const mla::Params& params,
-                                                cudaStream_t stream) {
-                     return mla::sm90::launch(of_rows.at(params.block_rows), encode, grid, params,
-                                              stream);
-                   },
-               .rules = rules,
-               .merge_blocks = mla::kMergeBlocksPerSm * card.num_sms};
-}
-
-/// The kernel of older cards' instructions, and of cards that have no wgmma.
-Result<Setup> portable_setup(const BackendContext& context, const device::cuda::CardFacts& card) {
-  const mla::sm80::Instance instance = mla::sm80::instance_of(
-      context.spec.q_dtype, {context.spec.head_dim_qk, context.spec.head_dim_vo},
-      context.spec.num_qo_heads, card.shared_bytes_per_block);
-  const auto blocks_per_sm = mla::sm80::prepare(instance);
-  if (!blocks_per_sm.ok()) return blocks_per_sm.status();
-  return Setup{.launch =
-                   [instance, overlap = card.sm >= 90](
-                       const mla::Grid& grid, const mla::Params& params, cudaStream_t stream) {
-                     return mla::sm80::launch(instance, grid, params, overlap, stream);
-                   },
-               .rules = rules_of(context.spec, instance.rows, mla::sm80::kKeys,
-                                 card.num_sms * *blocks_per_sm, false),
-               .merge_blocks = mla::kMergeBlocksPerSm * card.num_sms};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_hopper_latent(const BackendContext& context,
@@ -317,12 +244,12 @@ Result<std::unique_ptr<Backend>> make_hopper_latent(const BackendContext& contex
                     .packed = true});
       !s.ok())
     return s;
-  const auto card = enter_card(context);
+  const auto card = cuda::enter_card(context);
   if (!card.ok()) return card.status();
   if (card->sm != 90)
     return unsupported(base::join(descriptor.name, " wants compute capability 9.0, have ",
                                   card->sm / 10, ".", card->sm % 10));
-  auto setup = hopper_setup(context, *card);
+  auto setup = cuda::latent_setup(context, *card, cuda::LatentKeys::pages);
   if (!setup.ok()) return setup.status();
   return std::unique_ptr<Backend>(
       std::make_unique<LatentBackend>(context, descriptor, std::move(*setup)));
@@ -336,14 +263,12 @@ Result<std::unique_ptr<Backend>> make_gather_latent(const BackendContext& contex
                     .max_columns = widths == LatentWidths::any ? mla::kDimQk : 0});
       !s.ok())
     return s;
-  const auto card = enter_card(context);
+  const auto card = cuda::enter_card(context);
   if (!card.ok()) return card.status();
   if (card->sm < 80)
     return unsupported(base::join(descriptor.name, " wants compute capability 8.0 or newer, have ",
                                   card->sm / 10, ".", card->sm % 10));
-  const bool made_for_hopper = card->sm == 90 && context.spec.head_dim_qk == mla::kDimQk &&
-                               context.spec.head_dim_vo == mla::kDimVo;
-  auto setup = made_for_hopper ? hopper_setup(context, *card) : portable_setup(context, *card);
+  auto setup = cuda::latent_setup(context, *card, cuda::LatentKeys::pages);
   if (!setup.ok()) return setup.status();
   return std::unique_ptr<Backend>(
       std::make_unique<LatentBackend>(context, descriptor, std::move(*setup)));

@@ -317,7 +317,8 @@ __global__ void __launch_bounds__(kThreads, Rows == kFewRows ? 2 : 1)
   const int my_row = static_cast<int>(threadIdx.x) / kThreadsPerRow;
 
   for (int i = share.begin; i < share.end; ++i) {
-    const attention::LatentItem item = item_of(params, share, i);
+    attention::LatentItem item = item_of(params, share, i);
+    if (params.lengths != nullptr) fit_to_list(params, kKeys, item);
     const int block = item.first_block + share.lane;
     if (block >= item.num_blocks) continue;
     const int visible =

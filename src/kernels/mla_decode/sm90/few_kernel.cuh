@@ -42,6 +42,7 @@ __device__ void produce(Shared<Element, Rows>& shared, const Params& params,
   std::uint32_t item_parity = 1;
   for (int i = share.begin; i < share.end; ++i) {
     if (i > share.begin) item = params.items[i];
+    if constexpr (Keys::kLists) fit_to_list(params, kKeys, item);
     const int block = item.first_block + share.lane;
     if (block >= item.num_blocks || item.tile_begin >= item.tile_end) continue;
     // As soon as there is room, but no key waits for it.
@@ -116,7 +117,8 @@ __device__ void consume(Shared<Element, Rows>& shared, const Params& params) {
   Output<Rows> o;
 
   for (int i = share.begin; i < share.end; ++i) {
-    const attention::LatentItem item = item_of(params, share, i);
+    attention::LatentItem item = item_of(params, share, i);
+    if constexpr (Keys::kLists) fit_to_list(params, kKeys, item);
     const int block = item.first_block + share.lane;
     if (block >= item.num_blocks) continue;
     RowState<Rows> state;

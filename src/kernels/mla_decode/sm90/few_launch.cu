@@ -18,6 +18,8 @@ Instance make(KeySource source) {
 }  // namespace
 
 Instance instance_of(KeySource source, int rows) {
+  if (source == KeySource::listed)
+    return rows > 16 ? make<ListedKeys, 32>(source) : make<ListedKeys, 16>(source);
   if (source == KeySource::tokens)
     return rows > 16 ? make<TokenKeys, 32>(source) : make<TokenKeys, 16>(source);
   return rows > 16 ? make<PageKeys, 32>(source) : make<PageKeys, 16>(source);

@@ -156,7 +156,8 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
   RopeQuery rope;
 
   for (int i = share.begin; i < share.end; ++i) {
-    const attention::LatentItem item = params.items[i];
+    attention::LatentItem item = params.items[i];
+    if constexpr (Keys::kLists) fit_to_list(params, kKeys, item);
     const int block = item.first_block + share.lane;
     if (block >= item.num_blocks) continue;
     const Rows rows = rows_of(params, item, block);

@@ -54,6 +54,12 @@ Instance instance_of(DType dtype, int page_size, int rows) {
              : make<__nv_bfloat16, PageKeys>(dtype, KeySource::pages);
 }
 
+Instance listed_instance(DType dtype, int rows) {
+  if (rows < kRows) return few::instance_of(KeySource::listed, rows);
+  return dtype == DType::f16 ? make<__half, ListedKeys>(dtype, KeySource::listed)
+                             : make<__nv_bfloat16, ListedKeys>(dtype, KeySource::listed);
+}
+
 Instance packed_instance(int rows) {
   if (rows < kRows) return few::packed_instance(rows);
   return make<__nv_bfloat16, PackedKeys>(DType::bf16, KeySource::packed);
@@ -81,7 +87,7 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, Grid grid,
                                     .box = {64, params.heads_per_block, params.tokens_per_block}});
       !s.ok())
     return s;
-  if (instance.source != KeySource::tokens) {
+  if (instance.source == KeySource::pages || instance.source == KeySource::packed) {
     const Status s = tensor_map::encode_lines(encoder, k_map, key_tensor(instance, params));
     if (!s.ok()) return s;
   }

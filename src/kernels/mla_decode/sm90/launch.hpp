@@ -18,6 +18,7 @@ namespace attune::kernels::mla_decode::sm90 {
 enum class KeySource : std::uint8_t {
   pages,   ///< a page is a tile
   tokens,  ///< gathered one by one
+  listed,  ///< … by lists of slots
   packed,  ///< a page is a tile of 656-byte tokens
 };
 
@@ -40,6 +41,8 @@ inline constexpr int kItemTiles = 4;
 
 /// Of bf16 or fp16, for pages of this many tokens and blocks of this many rows.
 [[nodiscard]] Instance instance_of(DType dtype, int page_size, int rows);
+/// … over lists of slots, whose lengths are the device's to know.
+[[nodiscard]] Instance listed_instance(DType dtype, int rows);
 /// Of bf16 queries over the fp8 latent cache in pages of 64 tokens.
 [[nodiscard]] Instance packed_instance(int rows);
 

@@ -28,6 +28,7 @@ class PackedKeys {
   using Latent = __half;
   static constexpr bool kWidens = true;
   static constexpr bool kMapped = true;
+  static constexpr bool kLists = false;
   static constexpr bool kClearsBehind = true;
   // Fences of the four warps that widen are in their way: 3 % slower than the readers'.
   static constexpr bool kFences = false;

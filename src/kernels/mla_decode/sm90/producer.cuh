@@ -10,7 +10,7 @@
 namespace attune::kernels::mla_decode::sm90 {
 
 // A source of keys says what type latents have in shared memory (Latent), whether the copy engine's
-// map of the cache is used (kMapped), whether values behind the last key are zero already
+// map of the cache is used (kMapped), whether requests are lists (kLists), whether values behind the last key are zero already
 // (kClearsBehind), whether the products may read what has arrived without a fence (kFences), how
 // many threads load, and arrivals(piece) at a full barrier. load() takes the piece's number in the
 // order of a tile's four latent pieces.
@@ -23,6 +23,7 @@ class PageKeys {
   using Latent = Element;
   static constexpr bool kWidens = false;
   static constexpr bool kMapped = true;
+  static constexpr bool kLists = false;
   static constexpr bool kClearsBehind = false;
   static constexpr bool kFences = true;
   static constexpr int kThreads = 1;
@@ -61,21 +62,23 @@ class PageKeys {
   int next_page_ = 0;
 };
 
-/// Pages of any size: every thread copies one 16-byte chunk of a panel's row for four keys, to
-/// where the copy engine would have put it. Keys behind the last become zero.
-template <class Element>
-class TokenKeys {
+/// Gathered: every thread copies one 16-byte chunk of a panel's row for four keys, to where the copy
+/// engine would have put it. Keys behind the last become zero. Of pages of any size, or of lists of
+/// slots, one a key.
+template <class Element, bool Lists>
+class GatheredKeys {
  public:
   using Roles = sm90::Roles<128, 224, 56>;
   using Latent = Element;
   static constexpr bool kWidens = false;
   static constexpr bool kMapped = false;
+  static constexpr bool kLists = Lists;
   static constexpr bool kClearsBehind = true;
   static constexpr bool kFences = false;
   static constexpr int kThreads = 128;
   static __device__ constexpr int arrivals(int) { return kThreads; }
 
-  __device__ TokenKeys(const Params& params, const CUtensorMap&) : params_(params) {}
+  __device__ GatheredKeys(const Params& params, const CUtensorMap&) : params_(params) {}
 
   __device__ __forceinline__ void begin(const attention::LatentItem& item) {
     look_ahead(item, item.tile_begin - 1);
@@ -87,8 +90,8 @@ class TokenKeys {
     for (int i = 0; i < kOfThread; ++i) {
       const int key = (tile + 1) * kKeys + my_row() + kRowsAtOnce * i;
       const bool exists = tile + 1 < item.tile_end && key < item.kv_len;
-      const int entry = key / params_.page_size;
-      within_[i] = key - entry * params_.page_size;
+      const int entry = Lists ? key : key / params_.page_size;
+      if constexpr (!Lists) within_[i] = key - entry * params_.page_size;
       page_[i] = exists ? params_.kv_indices[item.entry_begin + entry] : -1;
     }
   }
@@ -113,8 +116,9 @@ class TokenKeys {
 #pragma unroll
     for (int i = 0; i < kOfThread; ++i) {
       exists_[i] = page_[i] >= 0;
-      offset_[i] =
-          exists_[i] ? page_[i] * params_.k_page_stride + within_[i] * params_.k_token_stride : 0;
+      offset_[i] = exists_[i] ? page_[i] * params_.k_page_stride : 0;
+      if constexpr (!Lists)
+        if (exists_[i]) offset_[i] += within_[i] * params_.k_token_stride;
     }
   }
 
@@ -129,6 +133,11 @@ class TokenKeys {
   bool exists_[kOfThread];
   std::int64_t offset_[kOfThread];
 };
+
+template <class Element>
+using TokenKeys = GatheredKeys<Element, false>;
+template <class Element>
+using ListedKeys = GatheredKeys<Element, true>;
 
 /// What a meeting's counter holds when both blocks have drawn and the first's rows are there.
 inline constexpr std::int32_t kAllArrived = 3;
@@ -205,6 +214,7 @@ __device__ void produce(Shared<Element>& shared, const Params& params, const CUt
   std::uint32_t tiles = 0;
   for (int i = share.begin; i < share.end; ++i) {
     if (i > share.begin) item = params.items[i];
+    if constexpr (Keys::kLists) fit_to_list(params, kKeys, item);
     const int block = item.first_block + share.lane;
     if (block >= item.num_blocks) continue;
     keys.begin(item);

@@ -156,14 +156,6 @@ __global__ void __launch_bounds__(kThreads) read_lists(const __grid_constant__ P
   if (mine == 0) p.kept[token] = written;
 }
 
-__global__ void __launch_bounds__(kThreads) set_lengths(const __grid_constant__ Lengths p) {
-  const int at = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
-  if (at < p.work->num_items) p.items[at].kv_len = p.kept[p.items[at].q_token];
-  if (at >= p.num_groups) return;
-  attention::LatentGroup& group = p.groups[at];
-  if (group.begin < group.end) group.first.kv_len = p.kept[group.first.q_token];
-}
-
 }  // namespace
 
 Status launch_choose(const Params& params, cudaStream_t stream) {
@@ -176,14 +168,6 @@ Status launch_read(const Params& params, cudaStream_t stream) {
   if (params.num_tokens == 0) return {};
   ptx::launch(read_lists, static_cast<unsigned>(params.num_tokens), kThreads, 0, stream, params);
   return base::cuda::launch_status("read_lists");
-}
-
-Status launch_lengths(const Lengths& lengths, cudaStream_t stream) {
-  const int most =
-      lengths.most_items > lengths.num_groups ? lengths.most_items : lengths.num_groups;
-  ptx::launch(set_lengths, static_cast<unsigned>((most + kThreads - 1) / kThreads), kThreads, 0,
-              stream, lengths);
-  return base::cuda::launch_status("set_lengths");
 }
 
 }  // namespace attune::kernels::top_k::sm80

@@ -7,8 +7,6 @@
 
 #include <attune/status.hpp>
 
-#include "attention/latent_list.hpp"
-
 namespace attune::kernels::top_k::sm80 {
 
 struct Params {
@@ -35,16 +33,5 @@ struct Params {
 
 /// Lists as they are given: slots and counts of what is a visible key.
 [[nodiscard]] Status launch_read(const Params& params, cudaStream_t stream);
-
-/// Work that was planned for lists of topk entries gets the lengths they have: requests are tokens.
-struct Lengths {
-  const attention::LatentWork* work = nullptr;
-  attention::LatentItem* items = nullptr;
-  attention::LatentGroup* groups = nullptr;
-  std::int32_t num_groups = 0;
-  std::int32_t most_items = 0;
-  const std::int32_t* kept = nullptr;
-};
-[[nodiscard]] Status launch_lengths(const Lengths& lengths, cudaStream_t stream);
 
 }  // namespace attune::kernels::top_k::sm80
