@@ -19,6 +19,7 @@
 #include "device/cuda/memory.hpp"
 #include "kernels/append_kv/sm80/launch.hpp"
 #include "kernels/index_scores/sm80/launch.hpp"
+#include "kernels/index_scores/sm90/launch.hpp"
 #include "kernels/top_k/sm80/launch.hpp"
 
 namespace attune::backends::dsa {
@@ -27,6 +28,7 @@ namespace {
 namespace mla = kernels::mla_decode;
 namespace append = kernels::append_kv::sm80;
 namespace scores = kernels::index_scores::sm80;
+namespace products = kernels::index_scores::sm90;
 namespace lists = kernels::top_k::sm80;
 using device::cuda::native;
 
@@ -60,10 +62,15 @@ class DsaBackend final : public Backend {
             .topk = context_.spec.index_topk,
             .dim_vo = context_.spec.head_dim_vo,
             .max_kv_len = bounds.max_kv_len,
-            .kv_entries = bounds.max_kv_entries};
+            .kv_entries = bounds.max_kv_entries,
+            .scores = room_for_scores(bounds.max_qo_tokens, bounds.max_kv_len),
+            .score_blocks = num_sms_};
   }
   [[nodiscard]] Result<attention::BatchFacts> facts_of(const BatchView& batch) const;
   [[nodiscard]] Status fill(DsaPlan& plan, const BatchView& batch, bool first, Stream stream) const;
+  void choose_score_kernel(const BatchView& batch, DsaPlan& plan) const;
+  [[nodiscard]] Status score(const DsaPlan& plan, const LayerCall& call, std::int64_t first,
+                             std::int64_t tokens, Stream stream) const;
   [[nodiscard]] Status choose(const DsaPlan& plan, const LayerCall& call, Stream stream) const;
   [[nodiscard]] mla::Params params_of(const DsaPlan& plan, const LayerCall& call) const;
 
@@ -104,11 +111,13 @@ Result<PlanHandle> DsaBackend::plan(const BatchView& batch, const Workspace& wor
   constexpr std::int64_t kAlignments = 2 * 64;
   const std::int64_t spare = std::max<std::int64_t>(
       0, static_cast<std::int64_t>(workspace.device_bytes - wanted) - kAlignments);
-  const std::int64_t rows = std::max<std::int64_t>(1, made->sizes.score_rows());
+  const std::int64_t rows = made->sizes.score_rows();
   const std::int64_t more = spare / (4 * (rows + std::max<std::int64_t>(1, made->sizes.tokens)));
   made->sizes.max_kv_len += more;
+  made->sizes.scores = rows * made->sizes.max_kv_len;
   made->sizes.kv_entries += more * made->sizes.tokens;
   made->parts = lay_out(workspace.device, made->sizes);
+  choose_score_kernel(batch, *made);
   if (Status s = fill(*made, batch, true, stream); !s.ok()) return s;
   return PlanHandle(std::move(made));
 }
@@ -138,12 +147,62 @@ Status DsaBackend::append_kv(const LayerCall& call, Stream stream) {
   return store(call.sparse->index_k, call.sparse->index_cache, spec.index_head_dim, 1.0f);
 }
 
+/// As a plan's first batch has it: a captured launch keeps to it.
+void DsaBackend::choose_score_kernel(const BatchView& batch, DsaPlan& plan) const {
+  const AttentionSpec& spec = context_.spec;
+  plan.score_rules = {
+      .topk = spec.index_topk, .rows = plan.sizes.score_rows(), .blocks = plan.sizes.score_blocks};
+  if (!products::serves(spec.index_num_heads, spec.index_head_dim)) return;
+  std::int64_t longest = 1;
+  for (std::int64_t i = 0; i < batch.batch_size(); ++i)
+    longest = std::max(longest, batch.qo_len(i));
+  plan.score_kernel = products::instance_of(spec.q_dtype, spec.index_num_heads, longest);
+  plan.score_rules.tokens_per_group =
+      plan.score_kernel.rows / products::rows_of_token(spec.index_num_heads);
+}
+
+/// Of `tokens` tokens from `first` on, which is a multiple of a launch's.
+Status DsaBackend::score(const DsaPlan& plan, const LayerCall& call, std::int64_t first,
+                         std::int64_t tokens, Stream stream) const {
+  const AttentionSpec& spec = context_.spec;
+  const SparseCall& sparse = *call.sparse;
+  const scores::Params params{.q = sparse.index_q.data,
+                              .q_token_stride = sparse.index_q.stride[0],
+                              .q_head_stride = sparse.index_q.stride[1],
+                              .weights = sparse.index_weights.as<float>(),
+                              .weights_stride = sparse.index_weights.stride[0],
+                              .keys = sparse.index_cache.data,
+                              .page_stride = sparse.index_cache.stride[0],
+                              .token_stride = sparse.index_cache.stride[1],
+                              .page_size = context_.page_size,
+                              .kv_indices = plan.parts.kv_indices,
+                              .entry_begin = plan.parts.entry_begin,
+                              .visible = plan.parts.visible,
+                              .scores = plan.parts.scores,
+                              .scores_stride = plan.sizes.max_kv_len,
+                              .first_token = static_cast<std::int32_t>(first),
+                              .num_tokens = static_cast<std::int32_t>(tokens),
+                              .num_heads = spec.index_num_heads,
+                              .head_dim = spec.index_head_dim,
+                              .topk = spec.index_topk};
+  if (plan.score_kernel.kernel != nullptr) {
+    const std::int32_t blocks = plan.score_rules.blocks;
+    return products::launch(plan.score_kernel, params, plan.parts.score_groups,
+                            plan.parts.score_shares + first / plan.score_rules.rows * blocks,
+                            blocks, native(stream));
+  }
+  // A captured run meets longer requests: what it may see at most decides.
+  const std::int64_t blocks =
+      std::clamp<std::int64_t>(base::ceil_div(kScoreBlocksPerSm * num_sms_, tokens), 1,
+                               base::ceil_div(plan.sizes.max_kv_len, kKeysOfBlock));
+  return scores::launch(spec.q_dtype, params, static_cast<int>(blocks), native(stream));
+}
+
 /// Lists, slots and counts of all tokens, some tokens' scores at a time.
 Status DsaBackend::choose(const DsaPlan& plan, const LayerCall& call, Stream stream) const {
   const AttentionSpec& spec = context_.spec;
   const SparseCall& sparse = *call.sparse;
   const std::int64_t tokens = plan.facts.num_qo_tokens;
-  const std::int64_t rows = plan.sizes.score_rows();
   lists::Params keep{.scores = plan.parts.scores,
                      .scores_stride = plan.sizes.max_kv_len,
                      .lists = sparse.topk_indices.as<std::int32_t>(),
@@ -157,35 +216,14 @@ Status DsaBackend::choose(const DsaPlan& plan, const LayerCall& call, Stream str
                      .num_tokens = static_cast<std::int32_t>(tokens),
                      .topk = spec.index_topk};
   if (!sparse.index_q.defined()) return lists::launch_read(keep, native(stream));
-  scores::Params score{.q = sparse.index_q.data,
-                       .q_token_stride = sparse.index_q.stride[0],
-                       .q_head_stride = sparse.index_q.stride[1],
-                       .weights = sparse.index_weights.as<float>(),
-                       .weights_stride = sparse.index_weights.stride[0],
-                       .keys = sparse.index_cache.data,
-                       .page_stride = sparse.index_cache.stride[0],
-                       .token_stride = sparse.index_cache.stride[1],
-                       .page_size = context_.page_size,
-                       .kv_indices = plan.parts.kv_indices,
-                       .entry_begin = plan.parts.entry_begin,
-                       .visible = plan.parts.visible,
-                       .scores = plan.parts.scores,
-                       .scores_stride = plan.sizes.max_kv_len,
-                       .num_heads = spec.index_num_heads,
-                       .head_dim = spec.index_head_dim,
-                       .topk = spec.index_topk};
-  // A captured run meets longer requests: what it may see at most decides.
-  const std::int64_t blocks = std::clamp<std::int64_t>(
-      base::ceil_div(kScoreBlocksPerSm * num_sms_, std::min(rows, tokens)), 1,
-      base::ceil_div(std::max<std::int64_t>(plan.sizes.max_kv_len, 1), kKeysOfBlock));
+  const std::int64_t rows = plan.score_rules.rows;
   const bool scored = plan.sizes.max_kv_len > spec.index_topk;
   for (std::int64_t first = 0; first < tokens; first += rows) {
-    keep.first_token = score.first_token = static_cast<std::int32_t>(first);
-    keep.num_tokens = score.num_tokens = static_cast<std::int32_t>(std::min(rows, tokens - first));
+    const std::int64_t count = std::min(rows, tokens - first);
     if (scored)
-      if (Status s = scores::launch(spec.q_dtype, score, static_cast<int>(blocks), native(stream));
-          !s.ok())
-        return s;
+      if (Status s = score(plan, call, first, count, stream); !s.ok()) return s;
+    keep.first_token = static_cast<std::int32_t>(first);
+    keep.num_tokens = static_cast<std::int32_t>(count);
     if (Status s = lists::launch_choose(keep, native(stream)); !s.ok()) return s;
   }
   return {};
@@ -229,6 +267,11 @@ Status DsaBackend::run(const Plan& plan, const LayerCall& call, Stream stream) {
   if (Status s = shared::check_pages_adjoin(kDescriptor.name, call.k_cache, context_.page_size);
       !s.ok())
     return s;
+  if (mine.score_kernel.kernel != nullptr && call.sparse->index_q.defined()) {
+    if (Status s = shared::check_alignment("index_q", call.sparse->index_q); !s.ok()) return s;
+    if (Status s = shared::check_alignment("the index cache", call.sparse->index_cache); !s.ok())
+      return s;
+  }
   if (Status s = choose(mine, call, stream); !s.ok()) return s;
   const mla::Params p = params_of(mine, call);
   const std::int64_t most_joined = mine.sizes.limits.merges * p.lanes * p.heads_per_block *
@@ -264,7 +307,8 @@ Status check_context(const BackendContext& context) {
     return unsupported(base::join(
         "dsa wants q, o, latents and index keys all in bf16 or all in fp16, have ", name(dtype),
         ", ", name(spec.o_dtype), ", ", name(spec.kv_dtype), " and ", name(spec.index_dtype)));
-  if (scores::shared_bytes(spec.index_num_heads, spec.index_head_dim) > scores::kMostShared)
+  if (!products::serves(spec.index_num_heads, spec.index_head_dim) &&
+      scores::shared_bytes(spec.index_num_heads, spec.index_head_dim) > scores::kMostShared)
     return unsupported(base::join("dsa keeps an index query in ", scores::kMostShared,
                                   " bytes: ", spec.index_num_heads, " heads of ",
                                   spec.index_head_dim, " numbers do not fit"));
@@ -277,9 +321,16 @@ Result<std::unique_ptr<Backend>> make_cuda(const BackendContext& context) {
   if (Status s = check_context(context); !s.ok()) return s;
   const auto card = shared::cuda::enter_card(context);
   if (!card.ok()) return card.status();
+  const AttentionSpec& spec = context.spec;
   if (card->sm != 90)
     return unsupported(base::join("dsa was made for compute capability 9.0, have ", card->sm / 10,
                                   ".", card->sm % 10));
+  if (products::serves(spec.index_num_heads, spec.index_head_dim))
+    for (const std::int64_t tokens : {std::int64_t{1}, std::int64_t{64}})
+      if (Status s =
+              products::prepare(products::instance_of(spec.q_dtype, spec.index_num_heads, tokens));
+          !s.ok())
+        return s;
   auto latent = shared::cuda::latent_setup(context, *card, shared::cuda::LatentKeys::lists);
   if (!latent.ok()) return latent.status();
   return std::unique_ptr<Backend>(

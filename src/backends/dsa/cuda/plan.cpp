@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/join.hpp"
+#include "base/math.hpp"
 #include "plan/workspace.hpp"
 
 namespace attune::backends::dsa {
@@ -15,13 +16,16 @@ Parts lay_out(plan::WorkspaceCutter& cut, const Sizes& n) {
   parts.partial_o = cut.take<float>(rows * n.dim_vo);
   parts.partial_maximum = cut.take<float>(rows);
   parts.partial_sum = cut.take<float>(rows);
-  parts.scores = cut.take<float>(n.score_rows() * n.max_kv_len);
+  parts.scores = cut.take<float>(n.scores);
   parts.slots = cut.take<std::int32_t>(n.tokens * n.topk);
   parts.kept = cut.take<std::int32_t>(n.tokens);
   parts.work = cut.take<attention::LatentWork>(1);
   parts.groups = cut.take<attention::LatentGroup>(n.rules.workers);
   parts.items = cut.take<attention::LatentItem>(n.limits.items);
   parts.merges = cut.take<attention::LatentMerge>(n.limits.merges);
+  parts.score_groups = cut.take<kernels::index_scores::sm90::Group>(n.tokens);
+  parts.score_shares = cut.take<kernels::index_scores::sm90::Share>(
+      base::ceil_div(n.tokens, n.score_rows()) * n.score_blocks);
   parts.visible = cut.take<std::int32_t>(n.tokens);
   parts.entry_begin = cut.take<std::int32_t>(n.tokens);
   parts.kv_indices = cut.take<std::int32_t>(n.kv_entries);
@@ -89,6 +93,7 @@ Status make_image(const BatchView& batch, bool first, DsaPlan& plan) {
   if (first) plan.shape = plan::latent_shape(plan.sizes.rules, tokens);
   plan::list_latent_work(tokens, plan.sizes.rules, plan.shape, plan.list);
   if (Status s = check_room(batch, plan); !s.ok()) return s;
+  list_scores(batch, plan.score_rules, plan.score_list);
   // Lists lie topk entries apart, whatever their lengths.
   const auto list_of = [&](attention::LatentItem& item) {
     item.entry_begin = static_cast<std::int32_t>(item.q_token * plan.sizes.topk);
@@ -112,6 +117,8 @@ Status make_image(const BatchView& batch, bool first, DsaPlan& plan) {
   put(plan.parts.groups, plan.list.groups);
   put(plan.parts.items, plan.list.items);
   put(plan.parts.merges, plan.list.merges);
+  put(plan.parts.score_groups, plan.score_list.groups);
+  put(plan.parts.score_shares, plan.score_list.shares);
   put(plan.parts.visible, plan.visible);
   put(plan.parts.entry_begin, plan.entry_begin);
   put(plan.parts.kv_indices, batch.kv_indices);

@@ -2,6 +2,7 @@
 // over as many keys as a list has room for, each a page of one token.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -10,27 +11,31 @@
 #include <attune/validate.hpp>
 
 #include "attention/latent_list.hpp"
+#include "backends/dsa/cuda/score_list.hpp"
 #include "plan/latent_work.hpp"
 
 namespace attune::backends::dsa {
 
-/// Query tokens that are scored at once: a row of scores each.
-inline constexpr std::int64_t kScoreRows = 128;
+/// Scores that are kept at once: rows of as many tokens as fit, these many at least.
+inline constexpr std::int64_t kScores = 8 << 20;
+inline constexpr std::int64_t kLeastScoreRows = 128;
 
 /// Places of a workspace. From `work` on it is a copy of the plan's image; page ids come last.
 struct Parts {
   float* partial_o = nullptr;
   float* partial_maximum = nullptr;
   float* partial_sum = nullptr;
-  float* scores = nullptr;        ///< [score_rows, max_kv_len]
+  float* scores = nullptr;        ///< [score_rows(), max_kv_len]
   std::int32_t* slots = nullptr;  ///< [tokens, topk]
   std::int32_t* kept = nullptr;   ///< [tokens]
   attention::LatentWork* work = nullptr;
   attention::LatentGroup* groups = nullptr;
   attention::LatentItem* items = nullptr;
   attention::LatentMerge* merges = nullptr;
-  std::int32_t* visible = nullptr;      ///< [tokens]
-  std::int32_t* entry_begin = nullptr;  ///< [tokens]
+  kernels::index_scores::sm90::Group* score_groups = nullptr;  ///< [tokens]
+  kernels::index_scores::sm90::Share* score_shares = nullptr;  ///< [launches, score_blocks]
+  std::int32_t* visible = nullptr;                             ///< [tokens]
+  std::int32_t* entry_begin = nullptr;                         ///< [tokens]
   std::int32_t* kv_indices = nullptr;
 };
 
@@ -42,11 +47,20 @@ struct Sizes {
   std::int64_t dim_vo = 0;
   std::int64_t max_kv_len = 0;
   std::int64_t kv_entries = 0;
+  std::int64_t scores = 0;  ///< room for so many
+  std::int32_t score_blocks = 1;
 
+  /// Query tokens that are scored at once.
   [[nodiscard]] std::int64_t score_rows() const {
-    return tokens < kScoreRows ? tokens : kScoreRows;
+    const std::int64_t all = std::max<std::int64_t>(1, tokens);
+    return max_kv_len == 0 ? all : std::clamp<std::int64_t>(scores / max_kv_len, 1, all);
   }
 };
+
+/// Of tokens that see up to max_kv_len keys. No more for fewer or shorter ones.
+[[nodiscard]] constexpr std::int64_t room_for_scores(std::int64_t tokens, std::int64_t max_kv_len) {
+  return std::min(tokens * max_kv_len, std::max(kScores, kLeastScoreRows * max_kv_len));
+}
 
 [[nodiscard]] std::size_t workspace_bytes(const Sizes& sizes);
 [[nodiscard]] Parts lay_out(void* workspace, const Sizes& sizes);
@@ -57,6 +71,9 @@ struct DsaPlan final : Plan {
   Parts parts;
   plan::LatentShape shape;
   plan::LatentList list;
+  ScoreRules score_rules;
+  kernels::index_scores::sm90::Instance score_kernel;
+  ScoreList score_list;
   std::vector<std::byte> image;
   // Tokens as requests.
   std::vector<std::int32_t> token_indptr, key_indptr;

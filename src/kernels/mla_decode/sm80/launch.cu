@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include "base/cuda/start.hpp"
 #include "base/cuda/status.hpp"
 #include "kernels/mla_decode/sm80/kernel.cuh"
 
@@ -51,29 +52,15 @@ Result<int> prepare(const Instance& instance) {
   return failed(error, instance);
 }
 
-cudaError_t start(const Start& what, void** arguments, bool overlap, cudaStream_t stream) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(what.blocks));
-  config.blockDim = dim3(static_cast<unsigned>(what.threads));
-  config.dynamicSmemBytes = static_cast<std::size_t>(what.shared_bytes);
-  config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = overlap ? 1 : 0;
-  return cudaLaunchKernelExC(&config, what.kernel, arguments);
-}
-
 Status launch(const Instance& instance, Grid grid, const Params& params, bool overlap,
               cudaStream_t stream) {
   Params copy = params;
   void* arguments[] = {&copy};
-  cudaError_t error = start({.kernel = instance.kernel,
-                             .blocks = grid.blocks,
-                             .threads = kThreads,
-                             .shared_bytes = instance.shared_bytes},
-                            arguments, overlap, stream);
+  cudaError_t error = base::cuda::start({.kernel = instance.kernel,
+                                         .blocks = grid.blocks,
+                                         .threads = kThreads,
+                                         .shared_bytes = instance.shared_bytes},
+                                        arguments, overlap, stream);
   if (error == cudaSuccess)
     error = start_merge(instance.dtype, grid.merge_blocks, params, false, overlap, stream);
   if (error == cudaSuccess) return {};

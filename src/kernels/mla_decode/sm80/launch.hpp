@@ -38,16 +38,6 @@ struct Dims {
 [[nodiscard]] Status launch(const Instance& instance, Grid grid, const Params& params, bool overlap,
                             cudaStream_t stream);
 
-/// One kernel of a latent launch.
-struct Start {
-  const void* kernel = nullptr;
-  int blocks = 0;
-  int threads = 0;
-  int shared_bytes = 0;
-};
-[[nodiscard]] cudaError_t start(const Start& what, void** arguments, bool overlap,
-                                cudaStream_t stream);
-
 /// Joins what any latent kernel left in parts, which are fp32 or (`halves`) HalfParts.
 [[nodiscard]] cudaError_t start_merge(DType dtype, int blocks, const Params& params, bool halves,
                                       bool overlap, cudaStream_t stream);

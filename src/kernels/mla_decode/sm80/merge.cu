@@ -6,6 +6,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "base/cuda/start.hpp"
 #include "kernels/mla_decode/rows.cuh"
 #include "kernels/ptx/cp_async.cuh"
 #include "kernels/ptx/launch.cuh"
@@ -229,12 +230,13 @@ cudaError_t start_of(DType dtype, int blocks, const Params& params, bool overlap
                      cudaStream_t stream) {
   Params copy = params;
   void* arguments[] = {&copy};
-  return start({.kernel = dtype == DType::f16 ? ptx::kernel_handle(&mla_merge<__half, Form>)
-                                              : ptx::kernel_handle(&mla_merge<__nv_bfloat16, Form>),
-                .blocks = blocks,
-                .threads = kMergeThreads,
-                .shared_bytes = static_cast<int>(sizeof(Shared<Form>))},
-               arguments, overlap, stream);
+  return base::cuda::start(
+      {.kernel = dtype == DType::f16 ? ptx::kernel_handle(&mla_merge<__half, Form>)
+                                     : ptx::kernel_handle(&mla_merge<__nv_bfloat16, Form>),
+       .blocks = blocks,
+       .threads = kMergeThreads,
+       .shared_bytes = static_cast<int>(sizeof(Shared<Form>))},
+      arguments, overlap, stream);
 }
 
 }  // namespace

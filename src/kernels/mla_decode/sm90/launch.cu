@@ -5,6 +5,7 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include "base/cuda/start.hpp"
 #include "base/cuda/status.hpp"
 #include "kernels/mla_decode/sm80/launch.hpp"
 #include "kernels/mla_decode/sm90/few_launch.hpp"
@@ -93,11 +94,11 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, Grid grid,
   }
   Params copy = params;
   void* arguments[] = {&q_map, &k_map, &copy};
-  cudaError_t error = sm80::start({.kernel = instance.kernel,
-                                   .blocks = grid.blocks,
-                                   .threads = instance.threads,
-                                   .shared_bytes = instance.shared_bytes},
-                                  arguments, true, stream);
+  cudaError_t error = base::cuda::start({.kernel = instance.kernel,
+                                         .blocks = grid.blocks,
+                                         .threads = instance.threads,
+                                         .shared_bytes = instance.shared_bytes},
+                                        arguments, true, stream);
   if (error == cudaSuccess)
     error = sm80::start_merge(instance.dtype, grid.merge_blocks, params, params.block_rows == kRows,
                               true, stream);

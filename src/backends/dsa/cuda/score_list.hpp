@@ -1,0 +1,29 @@
+// Which thread block scores what: tokens of a request that are scored together, and each block's
+// share of their key tiles.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <attune/batch.hpp>
+
+#include "kernels/index_scores/sm90/launch.hpp"
+
+namespace attune::backends::dsa {
+
+struct ScoreRules {
+  std::int64_t topk = 0;  ///< tokens that see no more are not scored: nothing is left out
+  std::int64_t rows = 1;  ///< tokens of a launch: a row of scores each
+  std::int32_t tokens_per_group = 1;
+  std::int32_t blocks = 1;  ///< of a launch
+};
+
+/// Launch n scores tokens n * rows … by shares n * blocks …
+struct ScoreList {
+  std::vector<kernels::index_scores::sm90::Group> groups;
+  std::vector<kernels::index_scores::sm90::Share> shares;
+};
+
+void list_scores(const BatchView& batch, const ScoreRules& rules, ScoreList& list);
+
+}  // namespace attune::backends::dsa
