@@ -23,6 +23,14 @@ Block& nth_block(std::size_t n) {
   return *all[n];
 }
 
+/// The blocks that run side by side, and their threads' meeting.
+struct Cluster {
+  std::vector<Block*> blocks;
+  int arrived = 0;
+  unsigned phase = 0;
+};
+Cluster cluster;
+
 void run_blocks(const std::vector<Block*>& blocks) {
   for (;;) {
     bool any = false;
@@ -59,18 +67,20 @@ Rules& rules() {
 }
 
 void run_grid(dim3 grid, dim3 size, std::size_t dynamic_shared_bytes,
-              const std::function<void()>& thread, bool side_by_side) {
+              const std::function<void()>& thread, unsigned side_by_side) {
   static std::mutex one_launch;
   const std::lock_guard lock(one_launch);
   gridDim = grid;
   blockDim = size;
-  std::vector<Block*> blocks;
+  std::vector<Block*>& blocks = cluster.blocks;
+  blocks.clear();
+  cluster.arrived = 0;
   for (unsigned z = 0; z < grid.z; ++z)
     for (unsigned y = 0; y < grid.y; ++y)
       for (unsigned x = 0; x < grid.x; ++x) {
         blocks.push_back(&nth_block(blocks.size()));
         blocks.back()->start({x, y, z}, size, dynamic_shared_bytes, thread);
-        if (side_by_side) continue;
+        if (side_by_side == kAllBlocks || blocks.size() < side_by_side) continue;
         run_blocks(blocks);
         blocks.clear();
       }
@@ -91,6 +101,32 @@ void meet_warpgroup(const char* what, void* lane, Together together) {
 
 void barrier_sync(int id, int threads) { block().barrier(id, threads, true); }
 void barrier_arrive(int id, int threads) { block().barrier(id, threads, false); }
+
+void meet_cluster() {
+  int threads = 0;
+  for (const Block* const b : cluster.blocks) threads += b->size();
+  const unsigned phase = cluster.phase;
+  if (++cluster.arrived == threads) {
+    cluster.arrived = 0;
+    ++cluster.phase;
+    for (Block* const b : cluster.blocks) b->wake(&cluster);
+    return;
+  }
+  while (cluster.phase == phase) block().sleep_on(&cluster, "the cluster");
+}
+int cluster_rank() {
+  for (std::size_t rank = 0; rank < cluster.blocks.size(); ++rank)
+    if (cluster.blocks[rank] == &block()) return static_cast<int>(rank);
+  trap("a block that is in no cluster");
+}
+int cluster_size() { return static_cast<int>(cluster.blocks.size()); }
+void* shared_of(int rank, const void* mine) {
+  if (rank < 0 || rank >= cluster_size()) trap("a cluster has no such block");
+  const auto at =
+      static_cast<std::ptrdiff_t>(shared_address(mine)) - static_cast<std::ptrdiff_t>(kSharedBase);
+  return cluster.blocks[static_cast<std::size_t>(rank)]->memory() + at;
+}
+
 void sleep_on(const void* place, const char* what) { block().sleep_on(place, what); }
 void wake(const void* place) { block().wake(place); }
 void yield() { block().yield(); }

@@ -2,8 +2,8 @@
 // threads do together (warp shuffles, matrix products, barriers) is a meeting that the last one to
 // come carries out for all.
 //
-// Blocks of a grid run one after another on the caller's thread, those of a cooperative launch side
-// by side. Where nobody can go on is a deadlock, reported with each thread's place; on a card it
+// Blocks of a grid run one after another on the caller's thread, those of a cluster or of a
+// cooperative launch side by side. Where nobody can go on is a deadlock, reported with each thread's place; on a card it
 // would hang.
 //
 // Asynchronous copies and products have two extremes, both legal on a card, and a correct kernel
@@ -39,9 +39,12 @@ struct Trap : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Blocks that run side by side: as many neighbours, or all.
+inline constexpr unsigned kAllBlocks = 0;
+
 /// Runs `thread` once for every thread of the grid. Throws Trap.
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
-              const std::function<void()>& thread, bool side_by_side = false);
+              const std::function<void()>& thread, unsigned side_by_side = 1);
 
 // What follows is called by threads of a running block.
 
@@ -56,6 +59,13 @@ void meet_warpgroup(const char* what, void* lane, Together together);
 /// bar.sync and bar.arrive; threads = 0 stands for the whole block.
 void barrier_sync(int id, int threads);
 void barrier_arrive(int id, int threads);
+
+/// All threads of all blocks that run side by side meet.
+void meet_cluster();
+[[nodiscard]] int cluster_rank();
+[[nodiscard]] int cluster_size();
+/// What block `rank` has where the caller's block has `mine`, in dynamic shared memory.
+[[nodiscard]] void* shared_of(int rank, const void* mine);
 
 /// Sleeps until somebody wakes `place`; the caller checks its condition anew.
 void sleep_on(const void* place, const char* what);

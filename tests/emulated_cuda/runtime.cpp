@@ -94,7 +94,7 @@ cudaError_t do_or_record(cudaStream_t stream, std::function<cudaError_t()> work,
 }
 
 cudaError_t run(dim3 grid, dim3 block, std::size_t shared_bytes,
-                const std::function<void()>& thread, bool side_by_side) {
+                const std::function<void()>& thread, unsigned side_by_side) {
   try {
     run_grid(grid, block, shared_bytes, thread, side_by_side);
     return cudaSuccess;
@@ -141,7 +141,7 @@ void enqueue(cudaStream_t stream, std::function<void()> work) {
 }
 
 void launch(cudaStream_t stream, dim3 grid, dim3 block, std::size_t shared_bytes,
-            std::function<void()> thread, bool side_by_side) {
+            std::function<void()> thread, unsigned side_by_side) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535 ||
       block.x * block.y * block.z == 0 || block.x * block.y * block.z > 1024) {
     (void)remember(cudaErrorInvalidConfiguration);
@@ -164,15 +164,21 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
   if (known == runtime().kernels.end()) return remember(cudaErrorInvalidDeviceFunction);
   runtime().last = cudaSuccess;
   bool cooperative = false;
-  for (unsigned i = 0; i < config->numAttrs; ++i)
-    cooperative |= config->attrs[i].id == cudaLaunchAttributeCooperative &&
-                   config->attrs[i].val.cooperative != 0;
+  unsigned cluster = 1;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const cudaLaunchAttribute& attribute = config->attrs[i];
+    if (attribute.id == cudaLaunchAttributeCooperative)
+      cooperative = attribute.val.cooperative != 0;
+    if (attribute.id == cudaLaunchAttributeClusterDimension) cluster = attribute.val.clusterDim.x;
+  }
+  if (cluster == 0 || config->gridDim.x % cluster != 0)
+    return remember(cudaErrorInvalidClusterSize);
   const auto blocks = std::int64_t{config->gridDim.x} * config->gridDim.y * config->gridDim.z;
   const auto fit = static_cast<std::int64_t>(kSharedPerSm / (config->dynamicSmemBytes + 1024));
   if (cooperative && blocks > fit * usable_sms())
     return remember(cudaErrorCooperativeLaunchTooLarge);
   launch(config->stream, config->gridDim, config->blockDim, config->dynamicSmemBytes,
-         known->second(arguments), cooperative);
+         known->second(arguments), cooperative ? kAllBlocks : cluster);
   return runtime().last;
 }
 

@@ -18,6 +18,6 @@ void enqueue(cudaStream_t stream, std::function<void()> work);
 
 /// An error is kept for cudaGetLastError, as after any launch.
 void launch(cudaStream_t stream, dim3 grid, dim3 block, std::size_t shared_bytes,
-            std::function<void()> thread, bool side_by_side = false);
+            std::function<void()> thread, unsigned side_by_side = 1);
 
 }  // namespace attune::emulated

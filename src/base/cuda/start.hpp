@@ -13,6 +13,7 @@ struct Start {
   int blocks = 0;
   int threads = 0;
   int shared_bytes = 0;
+  int cluster = 1;  ///< neighbouring blocks that see each other's shared memory
 };
 
 /// `overlap`: cards of compute capability 9.0 and newer start a kernel while the one before ends.
@@ -23,11 +24,19 @@ struct Start {
   config.blockDim = dim3(static_cast<unsigned>(what.threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(what.shared_bytes);
   config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = overlap ? 1 : 0;
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
+  if (overlap) {
+    cudaLaunchAttribute& early = attributes[config.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (what.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = static_cast<unsigned>(what.cluster);
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  }
   return cudaLaunchKernelExC(&config, what.kernel, arguments);
 }
 

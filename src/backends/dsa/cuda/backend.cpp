@@ -20,7 +20,7 @@
 #include "kernels/append_kv/sm80/launch.hpp"
 #include "kernels/index_scores/sm80/launch.hpp"
 #include "kernels/index_scores/sm90/launch.hpp"
-#include "kernels/top_k/sm80/launch.hpp"
+#include "kernels/top_k/sm90/launch.hpp"
 
 namespace attune::backends::dsa {
 namespace {
@@ -29,7 +29,7 @@ namespace mla = kernels::mla_decode;
 namespace append = kernels::append_kv::sm80;
 namespace scores = kernels::index_scores::sm80;
 namespace products = kernels::index_scores::sm90;
-namespace lists = kernels::top_k::sm80;
+namespace lists = kernels::top_k::sm90;
 using device::cuda::native;
 
 /// Blocks that share the keys of a token, of all tokens that are scored at once.
@@ -69,6 +69,7 @@ class DsaBackend final : public Backend {
   [[nodiscard]] Result<attention::BatchFacts> facts_of(const BatchView& batch) const;
   [[nodiscard]] Status fill(DsaPlan& plan, const BatchView& batch, bool first, Stream stream) const;
   void choose_score_kernel(const BatchView& batch, DsaPlan& plan) const;
+  [[nodiscard]] int sharers(std::int64_t tokens, std::int64_t max_kv_len) const;
   [[nodiscard]] Status score(const DsaPlan& plan, const LayerCall& call, std::int64_t first,
                              std::int64_t tokens, Stream stream) const;
   [[nodiscard]] Status choose(const DsaPlan& plan, const LayerCall& call, Stream stream) const;
@@ -114,7 +115,7 @@ Result<PlanHandle> DsaBackend::plan(const BatchView& batch, const Workspace& wor
   const std::int64_t rows = made->sizes.score_rows();
   const std::int64_t more = spare / (4 * (rows + std::max<std::int64_t>(1, made->sizes.tokens)));
   made->sizes.max_kv_len += more;
-  made->sizes.scores = rows * made->sizes.max_kv_len;
+  made->sizes.scores = std::min(rows, made->sizes.tokens) * made->sizes.max_kv_len;
   made->sizes.kv_entries += more * made->sizes.tokens;
   made->parts = lay_out(workspace.device, made->sizes);
   choose_score_kernel(batch, *made);
@@ -145,6 +146,18 @@ Status DsaBackend::append_kv(const LayerCall& call, Stream stream) {
   if (Status s = store(call.k, call.k_cache, spec.head_dim_qk, call.k_scale); !s.ok()) return s;
   if (call.sparse == nullptr || !call.sparse->index_k.defined()) return {};
   return store(call.sparse->index_k, call.sparse->index_cache, spec.index_head_dim, 1.0f);
+}
+
+/// Blocks that choose a token's keys together: no more than there is room for at once, and each has
+/// something to do.
+int DsaBackend::sharers(std::int64_t tokens, std::int64_t max_kv_len) const {
+  constexpr std::int64_t kBlocksPerSm = 2;
+  constexpr std::int64_t kKeysOfSharer = 2048;
+  int count = 1;
+  while (count < lists::kMostSharers && tokens * count * 2 <= kBlocksPerSm * num_sms_ &&
+         max_kv_len >= kKeysOfSharer * count * 2)
+    count *= 2;
+  return count;
 }
 
 /// As a plan's first batch has it: a captured launch keeps to it.
@@ -224,7 +237,10 @@ Status DsaBackend::choose(const DsaPlan& plan, const LayerCall& call, Stream str
       if (Status s = score(plan, call, first, count, stream); !s.ok()) return s;
     keep.first_token = static_cast<std::int32_t>(first);
     keep.num_tokens = static_cast<std::int32_t>(count);
-    if (Status s = lists::launch_choose(keep, native(stream)); !s.ok()) return s;
+    if (Status s =
+            lists::launch_choose(keep, sharers(count, plan.sizes.max_kv_len), native(stream));
+        !s.ok())
+      return s;
   }
   return {};
 }

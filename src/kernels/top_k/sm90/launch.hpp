@@ -7,7 +7,7 @@
 
 #include <attune/status.hpp>
 
-namespace attune::kernels::top_k::sm80 {
+namespace attune::kernels::top_k::sm90 {
 
 struct Params {
   const float* scores = nullptr;  ///< [num_tokens, scores_stride], of tokens first_token …
@@ -27,11 +27,14 @@ struct Params {
   std::int32_t topk = 0;
 };
 
+/// Blocks that share a token's scores.
+inline constexpr int kMostSharers = 8;
+
 /// Writes lists, slots and counts: the topk largest, ascending, of equals the later ones, a NaN as
-/// -infinity; all where they are as few (their scores are not read).
-[[nodiscard]] Status launch_choose(const Params& params, cudaStream_t stream);
+/// -infinity; all where they are as few (their scores are not read). `sharers`: 1, 2, 4 or 8.
+[[nodiscard]] Status launch_choose(const Params& params, int sharers, cudaStream_t stream);
 
 /// Lists as they are given: slots and counts of what is a visible key.
 [[nodiscard]] Status launch_read(const Params& params, cudaStream_t stream);
 
-}  // namespace attune::kernels::top_k::sm80
+}  // namespace attune::kernels::top_k::sm90
