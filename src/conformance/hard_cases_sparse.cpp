@@ -32,6 +32,17 @@ void HardCases::kept_keys(BatchForm form, const std::vector<RequestShape>& uneve
   deepseek.spec.index_num_heads = 64;
   deepseek.spec.index_head_dim = 128;
   with(deepseek, kMatchesReference, true, 0, false, "deepseek_indexer");
+  // So many keys that blocks of a GPU share a query's scores, DeepSeek's shape.
+  const std::int32_t queries = form == BatchForm::decode ? 1 : 5;
+  Case longest = deepseek;
+  longest.page_size = pick(factors_.page_size, std::int32_t{64});
+  longest.requests = {{queries, 17000}, {queries, 4100}, {queries, 70}};
+  longest.spec =
+      base_spec(variant_, pick(factors_.dims, HeadDims{576, 512}), deepseek.spec.num_qo_heads,
+                deepseek.spec.q_dtype, deepseek.spec.kv_dtype);
+  longest.spec.index_num_heads = 64;
+  longest.spec.index_head_dim = 128;
+  with(longest, kMatchesReference, false, 333, false, "long");
   if (form == BatchForm::decode) {
     with(typical(form, growing), kRefreshEqualsFresh, true, 0, true, "lists");
     if (has(Feature::cuda_graph))

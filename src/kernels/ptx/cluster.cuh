@@ -21,6 +21,7 @@ __device__ __forceinline__ int cluster_size() {
 
 /// All threads of the cluster meet; what each wrote before is seen by all.
 __device__ __forceinline__ void cluster_sync() {
+  if (cluster_size() == 1) return __syncthreads();
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
       "barrier.cluster.wait.acquire.aligned;" ::

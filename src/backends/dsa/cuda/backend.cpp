@@ -39,8 +39,9 @@ constexpr std::int64_t kKeysOfBlock = 128;
 
 class DsaBackend final : public Backend {
  public:
-  DsaBackend(const BackendContext& context, shared::cuda::LatentSetup latent, int num_sms)
-      : context_(context), latent_(std::move(latent)), num_sms_(num_sms) {
+  DsaBackend(const BackendContext& context, shared::cuda::LatentSetup latent,
+             kernels::tensor_map::Encoder encoder, int num_sms)
+      : context_(context), latent_(std::move(latent)), encoder_(encoder), num_sms_(num_sms) {
     context_.executor = nullptr;
   }
 
@@ -77,6 +78,7 @@ class DsaBackend final : public Backend {
 
   BackendContext context_;
   shared::cuda::LatentSetup latent_;
+  kernels::tensor_map::Encoder encoder_;
   int num_sms_;
 };
 
@@ -200,9 +202,14 @@ Status DsaBackend::score(const DsaPlan& plan, const LayerCall& call, std::int64_
                               .topk = spec.index_topk};
   if (plan.score_kernel.kernel != nullptr) {
     const std::int32_t blocks = plan.score_rules.blocks;
-    return products::launch(plan.score_kernel, params, plan.parts.score_groups,
-                            plan.parts.score_shares + first / plan.score_rules.rows * blocks,
-                            blocks, native(stream));
+    return products::launch(
+        plan.score_kernel, encoder_, params,
+        {.q_tokens = plan.facts.num_qo_tokens,
+         .num_pages = sparse.index_cache.shape[0],
+         .groups = plan.parts.score_groups,
+         .shares = plan.parts.score_shares + first / plan.score_rules.rows * blocks,
+         .blocks = blocks},
+        native(stream));
   }
   // A captured run meets longer requests: what it may see at most decides.
   const std::int64_t blocks =
@@ -347,10 +354,12 @@ Result<std::unique_ptr<Backend>> make_cuda(const BackendContext& context) {
               products::prepare(products::instance_of(spec.q_dtype, spec.index_num_heads, tokens));
           !s.ok())
         return s;
+  const auto encoder = kernels::tensor_map::encoder();
+  if (!encoder.ok()) return encoder.status();
   auto latent = shared::cuda::latent_setup(context, *card, shared::cuda::LatentKeys::lists);
   if (!latent.ok()) return latent.status();
   return std::unique_ptr<Backend>(
-      std::make_unique<DsaBackend>(context, std::move(*latent), card->num_sms));
+      std::make_unique<DsaBackend>(context, std::move(*latent), *encoder, card->num_sms));
 }
 
 }  // namespace attune::backends::dsa

@@ -96,70 +96,111 @@ class KeyPlaces {
   std::int64_t offset_ = -1;
 };
 
-/// 16 bytes of row `row`, from column 8 (chunk) on.
+/// A group's queries, by the first warp's asking, and their weights, by the others.
 template <class Element, int Rows>
-__device__ __forceinline__ void copy_chunk(Element (&panels)[kPanels][Rows * 64], int row,
-                                           int chunk, const Element* from, bool valid) {
-  ptx::cp_async_16(panels[chunk / 8] + row * 64 + (chunk % 8 ^ row % 8) * 8, from, valid);
-}
-
-template <class Element, int Rows>
-__device__ __forceinline__ void copy_queries(Shared<Element, Rows>& shared, const sm80::Params& p,
-                                             const Group& group, int rows_of_token) {
-  const int thread = static_cast<int>(threadIdx.x) % kProducers;
-  const int chunk = thread % 16;
-  const auto* const q = static_cast<const Element*>(p.q);
-#pragma unroll 8
-  for (int row = thread / 16; row < Rows; row += kProducers / 16) {
-    const int token = row / rows_of_token;
-    const int head = row - token * rows_of_token;
-    const bool valid = token < group.num_tokens && head < p.num_heads && 8 * chunk < p.head_dim;
-    copy_chunk<Element, Rows>(shared.q, row, chunk,
-                              q + (valid ? (group.first_token + token) * p.q_token_stride +
-                                               head * p.q_head_stride + 8 * chunk
-                                         : 0),
-                              valid);
+__device__ __forceinline__ void load_queries(Shared<Element, Rows>& shared, const sm80::Params& p,
+                                             const CUtensorMap& q_map, const Group& group) {
+  if (warp_of_group() == 0) {
+    if (lane() > 0) return;
+    // Of tokens that are not the group's, and of heads that there are none of, no score is kept.
+    ptx::mbarrier_arrive_expect(shared.q_full, kPanels * Rows * 64 * sizeof(Element));
+    for (int panel = 0; panel < kPanels; ++panel)
+      ptx::tma_load(shared.q[panel], q_map, shared.q_full, ptx::CacheHint::evict_normal, panel * 64,
+                    0, group.first_token);
+    return;
   }
-  for (int row = thread; row < Rows; row += kProducers) {
+  const int rows_of_token = sm90::rows_of_token(p.num_heads);
+  for (int row = static_cast<int>(threadIdx.x) % kProducers - 32; row < Rows;
+       row += kProducers - 32) {
     const int token = row / rows_of_token;
     const int head = row - token * rows_of_token;
     shared.weights[row] = token < group.num_tokens && head < p.num_heads
                               ? p.weights[(group.first_token + token) * p.weights_stride + head]
                               : 0.0f;
   }
-  ptx::mbarrier_arrive(shared.q_full);  // the weights; the copies arrive by themselves
-  ptx::cp_async_mbarrier_arrive(shared.q_full);
+  ptx::mbarrier_arrive(shared.q_full);
 }
 
+/// The page of each half of sixteen tiles, a half a lane; -1 where there is no key.
+__device__ __forceinline__ int pages_of_halves(const sm80::Params& p, const Group& group,
+                                               int tile) {
+  const int key = tile * kKeys + lane() * (kKeys / 2);
+  return key < group.keys ? p.kv_indices[group.entry_begin + key / p.page_size] : -1;
+}
+
+/// Tiles of pages that halves of a tile divide, by one warp: the copy engine brings them. What lies
+/// behind the last key has scores that nobody keeps.
 template <class Element, int Rows>
-__device__ void produce(Shared<Element, Rows>& shared, const sm80::Params& p, const Group* groups,
-                        const Share& share) {
-  const int rows_of_token = sm90::rows_of_token(p.num_heads);
+__device__ __forceinline__ void load_pages(Shared<Element, Rows>& shared, const sm80::Params& p,
+                                           const CUtensorMap& k_map, const Group& group, int tile,
+                                           int end, Ring<Shared<Element, Rows>::kStages>& ring) {
+  constexpr int kHalf = kKeys / 2;
+  constexpr int kAtOnce = 16;
+  constexpr std::uint32_t kBytes = kPanels * kHalf * 64 * sizeof(Element);
+  int next = pages_of_halves(p, group, tile);
+  for (; tile < end; tile += kAtOnce) {
+    const int pages = next;
+    next = pages_of_halves(p, group, tile + kAtOnce);
+    for (int i = 0; i < min(kAtOnce, end - tile); ++i, ring.step()) {
+      const int of_half[2] = {__shfl_sync(kAllLanes, pages, 2 * i),
+                              __shfl_sync(kAllLanes, pages, 2 * i + 1)};
+      ptx::Mbarrier& full = shared.k_full[ring.stage];
+      ptx::mbarrier_wait(shared.k_empty[ring.stage], ring.parity);
+      if (lane() > 0) continue;
+      ptx::mbarrier_arrive_expect(full, of_half[1] < 0 ? kBytes : 2 * kBytes);
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int panel = 0; panel < kPanels; ++panel)
+          if (of_half[half] >= 0)
+            ptx::tma_load(shared.k[ring.stage][panel] + half * kHalf * 64, k_map, full,
+                          ptx::CacheHint::evict_normal, panel * 64,
+                          ((tile + i) * kKeys + half * kHalf) % p.page_size, of_half[half]);
+    }
+  }
+}
+
+/// Tiles of any pages, by all producers.
+template <class Element, int Rows>
+__device__ __forceinline__ void gather_keys(Shared<Element, Rows>& shared, const sm80::Params& p,
+                                            const Group& group, int tile, int end,
+                                            Ring<Shared<Element, Rows>::kStages>& ring) {
   const int chunk = lane() % 16;
   const int first_row = 2 * warp_of_group() + lane() / 16;
   const auto* const keys = static_cast<const Element*>(p.keys);
   const bool has_chunk = 8 * chunk < p.head_dim;
   KeyPlaces places(p);
+  places.look_ahead(group, tile);
+  for (; tile < end; ++tile, ring.step()) {
+    places.advance();
+    if (tile + 1 < end) places.look_ahead(group, tile + 1);
+    ptx::mbarrier_wait(shared.k_empty[ring.stage], ring.parity);
+#pragma unroll
+    for (int i = 0; i < kKeys / 8; ++i) {
+      const std::int64_t offset = places.offset(i);
+      const bool valid = offset >= 0 && has_chunk;
+      const int row = first_row + 8 * i;
+      ptx::cp_async_16(shared.k[ring.stage][chunk / 8] + row * 64 + (chunk % 8 ^ row % 8) * 8,
+                       keys + (valid ? offset + 8 * chunk : 0), valid);
+    }
+    ptx::cp_async_mbarrier_arrive(shared.k_full[ring.stage]);
+  }
+}
+
+template <class Element, int Rows>
+__device__ void produce(Shared<Element, Rows>& shared, const sm80::Params& p,
+                        const CUtensorMap& q_map, const CUtensorMap& k_map, const Group* groups,
+                        const Share& share) {
   Ring<Shared<Element, Rows>::kStages> ring{.stage = 0, .parity = 1};
   std::uint32_t query_parity = 1;
   for_each_group(groups, share, [&](const Group& group, int tile, int end) {
-    places.look_ahead(group, tile);
     ptx::mbarrier_wait(shared.q_empty, query_parity);
     query_parity ^= 1;
-    copy_queries(shared, p, group, rows_of_token);
-    for (; tile < end; ++tile, ring.step()) {
-      places.advance();
-      if (tile + 1 < end) places.look_ahead(group, tile + 1);
-      ptx::mbarrier_wait(shared.k_empty[ring.stage], ring.parity);
-#pragma unroll
-      for (int i = 0; i < kKeys / 8; ++i) {
-        const std::int64_t offset = places.offset(i);
-        const bool valid = offset >= 0 && has_chunk;
-        copy_chunk<Element, kKeys>(shared.k[ring.stage], first_row + 8 * i, chunk,
-                                   keys + (valid ? offset + 8 * chunk : 0), valid);
-      }
-      ptx::cp_async_mbarrier_arrive(shared.k_full[ring.stage]);
-    }
+    load_queries(shared, p, q_map, group);
+    if (!maps_keys(p.page_size))
+      gather_keys(shared, p, group, tile, end, ring);
+    else if (warp_of_group() == 0)
+      load_pages(shared, p, k_map, group, tile, end, ring);
   });
 }
 
@@ -280,18 +321,22 @@ __device__ void consume(Shared<Element, Columns * Halves>& shared, const sm80::P
 
 template <class Element, int Columns, int Halves>
 __global__ void __launch_bounds__(kThreads, 1)
-    index_scores(const __grid_constant__ sm80::Params params, const Group* groups,
+    index_scores(const __grid_constant__ CUtensorMap q_map,
+                 const __grid_constant__ CUtensorMap k_map,
+                 const __grid_constant__ sm80::Params params, const Group* groups,
                  const Share* shares) {
   auto& shared = *reinterpret_cast<Shared<Element, Columns * Halves>*>(ptx::dynamic_shared<1024>());
   const int warpgroup = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / 128), 0);
   if (threadIdx.x == 0) {
-    ptx::mbarrier_init(shared.q_full, 2 * kProducers);
+    ptx::mbarrier_init(shared.q_full, 1 + kProducers - 32);
     ptx::mbarrier_init(shared.q_empty, kConsumers / 32);
     for (int stage = 0; stage < Shared<Element, Columns * Halves>::kStages; ++stage) {
-      ptx::mbarrier_init(shared.k_full[stage], kProducers);
+      ptx::mbarrier_init(shared.k_full[stage], maps_keys(params.page_size) ? 1 : kProducers);
       ptx::mbarrier_init(shared.k_empty[stage], kConsumers / 32);
     }
     ptx::mbarrier_init_fence();
+    ptx::tma_prefetch(q_map);
+    if (maps_keys(params.page_size)) ptx::tma_prefetch(k_map);
   }
   __syncthreads();
   ptx::dependency_release();
@@ -299,7 +344,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   ptx::dependency_wait();
   if (warpgroup >= kConsumers / 128) {
     ptx::registers_give<kOfProducer>();
-    produce(shared, params, groups, share);
+    produce(shared, params, q_map, k_map, groups, share);
   } else {
     ptx::registers_take<kOfConsumer>();
     consume<Element, Columns, Halves>(shared, params, groups, share, warpgroup);

@@ -9,6 +9,7 @@
 #include <attune/tensor.hpp>
 
 #include "kernels/index_scores/sm80/launch.hpp"
+#include "kernels/tensor_map/tensor_map.hpp"
 
 namespace attune::kernels::index_scores::sm90 {
 
@@ -38,6 +39,7 @@ static_assert(sizeof(Share) == 16, "one vector load");
 
 /// One compiled kernel. `rows`: (token, head) pairs of a group.
 struct Instance {
+  DType dtype = DType::bf16;
   int rows = 0;
   int shared_bytes = 0;
   const void* kernel = nullptr;
@@ -50,16 +52,26 @@ struct Instance {
 /// Rows that a token takes: its heads, and zeros.
 [[nodiscard]] constexpr int rows_of_token(int num_heads) { return num_heads <= 32 ? 32 : 64; }
 
+/// Whether the copy engine can bring tiles of such pages.
+[[nodiscard]] constexpr bool maps_keys(int page_size) { return page_size % (kKeys / 2) == 0; }
+
 /// Of bf16 or fp16, for requests of this many tokens.
 [[nodiscard]] Instance instance_of(DType dtype, int num_heads, std::int64_t tokens);
 
 /// Once per instance and device: raises the shared-memory limit.
 [[nodiscard]] Status prepare(const Instance& instance);
 
-/// `blocks` thread blocks do a share each; scores of tokens params.first_token … go to rows of
-/// their own. Of params' lists by token none is read.
-[[nodiscard]] Status launch(const Instance& instance, const sm80::Params& params,
-                            const Group* groups, const Share* shares, int blocks,
-                            cudaStream_t stream);
+/// A launch's own, beside params; of params' lists by token none is read.
+struct Work {
+  std::int64_t q_tokens = 0;   ///< of the whole q
+  std::int64_t num_pages = 0;  ///< of the keys
+  const Group* groups = nullptr;
+  const Share* shares = nullptr;
+  int blocks = 0;  ///< a share each
+};
+
+/// Scores of tokens params.first_token … go to rows of their own.
+[[nodiscard]] Status launch(const Instance& instance, tensor_map::Encoder encoder,
+                            const sm80::Params& params, const Work& work, cudaStream_t stream);
 
 }  // namespace attune::kernels::index_scores::sm90

@@ -10,10 +10,10 @@
 namespace attune::kernels::mla_decode::sm90 {
 
 // A source of keys says what type latents have in shared memory (Latent), whether the copy engine's
-// map of the cache is used (kMapped), whether requests are lists (kLists), whether values behind the last key are zero already
-// (kClearsBehind), whether the products may read what has arrived without a fence (kFences), how
-// many threads load, and arrivals(piece) at a full barrier. load() takes the piece's number in the
-// order of a tile's four latent pieces.
+// map of the cache is used (kMapped), whether requests are lists (kLists), whether values behind the
+// last key are zero already (kClearsBehind), whether the products may read what has arrived without
+// a fence (kFences), how many threads load, and arrivals(piece) at a full barrier. load() takes the
+// piece's number in the order of a tile's four latent pieces.
 
 /// Pages of one tile: a thread asks for panels, the copy engine brings them.
 template <class Element>

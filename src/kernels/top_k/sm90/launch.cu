@@ -21,6 +21,7 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kPasses = 4;
 constexpr int kBits = 32 / kPasses;
 constexpr int kDigits = 1 << kBits;
+static_assert(kDigits <= kThreads);
 constexpr int kDigitsOfLane = kDigits / 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
@@ -39,7 +40,7 @@ struct Tally {
 
 struct Shared {
   int counts[kPasses][kDigits];  ///< of this block's keys that agree with the digits found so far
-  int totals[kDigits];           ///< of all blocks'
+  int totals[kDigits];           ///< of all blocks
   Tally of_warp[kWarps];
   Tally of_block;
   /// The digit that was found, how many of the numbers that have it are kept, of how many.
@@ -60,16 +61,52 @@ __device__ __forceinline__ Run part_of(Run all, int part, int parts) {
   return {begin, min(begin + keys, all.end)};
 }
 
-/// Calls take(key, rank) for a warp's keys, 32 at a time; whoever has none gets key = end.
-template <class Take>
-__device__ __forceinline__ void for_each_key(const float* scores, Run run, Take take) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll 4
-  for (int first = run.begin; first < run.end; first += 32) {
-    const int key = min(first + lane, run.end);
-    take(key, key < run.end ? rank_of(scores[key]) : 0);
+/// What no number has.
+constexpr unsigned kNoKey = 0;
+
+/// A warp's keys, 32 at a time. So many of them are read before any is looked at; where there are
+/// no more they are read once.
+class Keys {
+ public:
+  __device__ Keys(const float* scores, Run run) : scores_(scores), run_(run) {
+    if (held()) load(run.begin);
   }
-}
+
+  /// Calls take(key, rank), rank = kNoKey for lanes that have none.
+  template <class Take>
+  __device__ __forceinline__ void for_each(Take take) {
+    const bool once = held();
+    for (int first = run_.begin; first < run_.end; first += 32 * kOfLane) {
+      if (!once) load(first);
+#pragma unroll
+      for (int i = 0; i < kOfLane; ++i)
+        if (first + 32 * i < run_.end) take(first + 32 * i + lane(), ranks_[i]);
+    }
+  }
+
+ private:
+  static constexpr int kOfLane = 16;
+
+  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  [[nodiscard]] __device__ __forceinline__ bool held() const {
+    return run_.end - run_.begin <= 32 * kOfLane;
+  }
+  __device__ __forceinline__ void load(int first) {
+    float numbers[kOfLane];
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i) {
+      const int key = first + 32 * i + lane();
+      numbers[i] = key < run_.end ? scores_[key] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i)
+      ranks_[i] = first + 32 * i + lane() < run_.end ? rank_of(numbers[i]) : kNoKey;
+  }
+
+  const float* scores_;
+  Run run_;
+  unsigned ranks_[kOfLane];
+};
 
 /// The first warp: the largest digit that, with all above it, has `kept` numbers.
 __device__ __forceinline__ void find_digit(Shared& shared, int kept) {
@@ -101,7 +138,7 @@ struct Threshold {
 };
 
 /// Digit by digit, from the top. `mine`: the keys of this warp.
-__device__ Threshold find_threshold(Shared& shared, const float* scores, Run mine, int kept) {
+__device__ __forceinline__ Threshold find_threshold(Shared& shared, Keys& mine, int kept) {
   const int thread = static_cast<int>(threadIdx.x);
   int* const counts = &shared.counts[0][0];
   for (int i = thread; i < kPasses * kDigits; i += kThreads) counts[i] = 0;
@@ -112,9 +149,9 @@ __device__ Threshold find_threshold(Shared& shared, const float* scores, Run min
   for (int pass = 0; pass < kPasses; ++pass) {
     const int shift = 32 - kBits * (pass + 1);
     int* const own = shared.counts[pass];
-    for_each_key(scores, mine, [&](int key, unsigned r) {
+    mine.for_each([&](int, unsigned r) {
       const bool agrees = pass == 0 || r >> (shift + kBits) == rank >> (shift + kBits);
-      if (key < mine.end && agrees) atomicAdd(&own[r >> shift & (kDigits - 1)], 1);
+      if (r != kNoKey && agrees) atomicAdd(&own[r >> shift & (kDigits - 1)], 1);
     });
     ptx::cluster_sync();
     if (thread < kDigits) {
@@ -132,14 +169,25 @@ __device__ Threshold find_threshold(Shared& shared, const float* scores, Run min
   return {rank, present - kept};
 }
 
-/// Tallies of all runs in front of this warp's.
-__device__ Tally tally_before(Shared& shared, const float* scores, Run mine, unsigned threshold) {
+__device__ __forceinline__ void add(Tally& to, const Tally& more) {
+  to.above += more.above;
+  to.equal += more.equal;
+}
+
+/// Of all keys in front of a run.
+struct Before {
+  Tally warp;
+  Tally block;
+  Tally next_block;
+};
+
+__device__ __forceinline__ Before tally_before(Shared& shared, Keys& mine, unsigned threshold) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   Tally tally{0, 0};
-  for_each_key(scores, mine, [&](int key, unsigned r) {
-    tally.above += key < mine.end && r > threshold ? 1 : 0;
-    tally.equal += key < mine.end && r == threshold ? 1 : 0;
+  mine.for_each([&](int, unsigned r) {
+    tally.above += r > threshold ? 1 : 0;
+    tally.equal += r == threshold ? 1 : 0;
   });
 #pragma unroll
   for (int mask = 16; mask > 0; mask /= 2) {
@@ -148,20 +196,19 @@ __device__ Tally tally_before(Shared& shared, const float* scores, Run mine, uns
   }
   if (lane == 0) shared.of_warp[warp] = tally;
   __syncthreads();
-  Tally before{0, 0};
-  const auto add = [&](const Tally& more) {
-    before.above += more.above;
-    before.equal += more.equal;
-  };
   if (threadIdx.x == 0) {
-    for (int w = 0; w < kWarps; ++w) add(shared.of_warp[w]);
-    shared.of_block = before;
-    before = {0, 0};
+    Tally all{0, 0};
+    for (int w = 0; w < kWarps; ++w) add(all, shared.of_warp[w]);
+    shared.of_block = all;
   }
   ptx::cluster_sync();
+  Before before{};
   const int rank = ptx::cluster_rank();
-  for (int block = 0; block < rank; ++block) add(*ptx::shared_of(block, &shared.of_block));
-  for (int w = 0; w < warp; ++w) add(shared.of_warp[w]);
+  for (int block = 0; block < rank; ++block)
+    add(before.block, *ptx::shared_of(block, &shared.of_block));
+  before.warp = before.next_block = before.block;
+  add(before.next_block, shared.of_block);
+  for (int w = 0; w < warp; ++w) add(before.warp, shared.of_warp[w]);
   ptx::cluster_sync();  // before any block's memory goes
   return before;
 }
@@ -190,35 +237,40 @@ __global__ void __launch_bounds__(kThreads) choose_keys(const __grid_constant__ 
   const int kept = min(visible, p.topk);
   const Run run = part_of({0, visible}, sharer, sharers);
   ptx::dependency_wait();
-  for (int i = kept + sharer * kThreads + thread; i < p.topk; i += sharers * kThreads) list[i] = -1;
-  if (sharer == 0 && thread == 0) p.kept[token] = kept;
   if (visible <= p.topk) {
     for (int key = run.begin + thread; key < run.end; key += kThreads) {
       list[key] = key;
       slots[key] = slot_of(p, pages, key);
     }
-    return;
+  } else {
+    Keys mine(scores, part_of(run, warp, kWarps));
+    const Threshold threshold = find_threshold(shared, mine, p.topk);
+    const Before before = tally_before(shared, mine, threshold.rank);
+    const auto kept_of = [&](const Tally& t) {
+      return t.above + max(0, t.equal - threshold.passed_over);
+    };
+    int equals = before.warp.equal;
+    int written = kept_of(before.warp);
+    const unsigned lanes_before = (1u << lane) - 1;
+    mine.for_each([&](int key, unsigned r) {
+      const bool equal = r == threshold.rank;
+      const unsigned of_equal = __ballot_sync(kAllLanes, equal ? 1 : 0);
+      const bool keep = r > threshold.rank || (equal && equals + __popc(of_equal & lanes_before) >=
+                                                            threshold.passed_over);
+      const unsigned of_kept = __ballot_sync(kAllLanes, keep ? 1 : 0);
+      if (keep) list[written + __popc(of_kept & lanes_before)] = key;
+      equals += __popc(of_equal);
+      written += __popc(of_kept);
+    });
+    // Slots by themselves: above, each would wait for its page.
+    __syncthreads();
+    const int end = kept_of(before.next_block);
+#pragma unroll 4
+    for (int i = kept_of(before.block) + thread; i < end; i += kThreads)
+      slots[i] = slot_of(p, pages, list[i]);
   }
-  const Run mine = part_of(run, warp, kWarps);
-  const Threshold threshold = find_threshold(shared, scores, mine, p.topk);
-  const Tally before = tally_before(shared, scores, mine, threshold.rank);
-  int equals = before.equal;
-  int written = before.above + max(0, equals - threshold.passed_over);
-  const unsigned lanes_before = (1u << lane) - 1;
-  for_each_key(scores, mine, [&](int key, unsigned r) {
-    const bool equal = key < mine.end && r == threshold.rank;
-    const unsigned of_equal = __ballot_sync(kAllLanes, equal ? 1 : 0);
-    const bool keep = (key < mine.end && r > threshold.rank) ||
-                      (equal && equals + __popc(of_equal & lanes_before) >= threshold.passed_over);
-    const unsigned of_kept = __ballot_sync(kAllLanes, keep ? 1 : 0);
-    if (keep) {
-      const int at = written + __popc(of_kept & lanes_before);
-      list[at] = key;
-      slots[at] = slot_of(p, pages, key);
-    }
-    equals += __popc(of_equal);
-    written += __popc(of_kept);
-  });
+  for (int i = kept + sharer * kThreads + thread; i < p.topk; i += sharers * kThreads) list[i] = -1;
+  if (sharer == 0 && thread == 0) p.kept[token] = kept;
 }
 
 /// A block a token.
