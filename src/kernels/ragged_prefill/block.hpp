@@ -30,22 +30,43 @@ struct BlockOf {
   Number* v;
   std::int64_t rows;
 
-  static BlockOf begin(const dense::Params& p, const dense::Item& item, void* scratch) {
+  /// Whether o can be summed where it is to be left, a partial state of whole strips.
+  static bool sums_fit(const dense::Params& p, const dense::Item& item, std::int64_t strip_rows) {
+    return item.partial_row >= 0 && p.scratch.o_stride == p.head_dim_vo &&
+           item.num_tokens * item.num_heads % strip_rows == 0 &&
+           (item.num_tokens == 1 || item.partial_stride == item.num_heads);
+  }
+
+  /// sums_in_place: o is where sums_fit says. Queries are to be loaded and o to be cleared.
+  static BlockOf begin(const dense::Params& p, const dense::Item& item, void* scratch,
+                       bool sums_in_place = false) {
     char* const base = static_cast<char*>(scratch);
     const BlockOf block{.q = reinterpret_cast<Number*>(base + p.scratch.q),
-                        .o = reinterpret_cast<float*>(base + p.scratch.o),
+                        .o = sums_in_place ? p.partial_o + item.partial_row * p.head_dim_vo
+                                           : reinterpret_cast<float*>(base + p.scratch.o),
                         .maximum = reinterpret_cast<float*>(base + p.scratch.maximum),
                         .sum = reinterpret_cast<float*>(base + p.scratch.sum),
                         .k = reinterpret_cast<Number*>(base + p.scratch.k),
                         .v = reinterpret_cast<Number*>(base + p.scratch.v),
                         .rows = item.num_tokens * item.num_heads};
-    Io::load_queries(p, item, block.q);
     for (std::int64_t i = 0; i < block.rows; ++i) block.maximum[i] = softmax::kNone;
     for (std::int64_t i = 0; i < block.rows * kLanes; i += kLanes)
       V::store(block.sum + i, V::zero());
-    for (std::int64_t i = 0; i < block.rows * p.scratch.o_stride; i += kLanes)
-      V::store(block.o + i, V::zero());
     return block;
+  }
+
+  void load_queries(const dense::Params& p, const dense::Item& item) const {
+    Io::load_queries(p, item, q);
+  }
+  /// A row of queries where the caller left it; they are numbers of the unit.
+  static const char* query(const dense::Params& p, const dense::Item& item, std::int64_t row) {
+    return reinterpret_cast<const char*>(
+        static_cast<const Number*>(p.q.data) +
+        (item.first_token + row / item.num_heads) * p.q.token_stride +
+        (item.first_head + row % item.num_heads) * p.q.head_stride);
+  }
+  void clear(const dense::Params& p) const {
+    for (std::int64_t i = 0; i < rows * p.scratch.o_stride; i += kLanes) V::store(o + i, V::zero());
   }
 
   void finish(const dense::Params& p, const dense::Item& item) const {

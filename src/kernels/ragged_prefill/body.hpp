@@ -58,6 +58,8 @@ struct Body {
 
   static void run(const dense::Params& p, const dense::Item& item, void* scratch) {
     const Block block = Block::begin(p, item, scratch);
+    block.load_queries(p, item);
+    block.clear(p);
     const bool lanes = rows_as_lanes(p, block);
     Number* const lane_queries =
         block.q + base::round_up<std::int64_t>(block.rows, kLanes) * p.scratch.q_stride;

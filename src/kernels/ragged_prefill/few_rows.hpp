@@ -33,6 +33,7 @@ template <class Unit, DType T, tile::Cells kCells, int kSubCount, bool kLatent =
 class FewRows : TilePanel<Unit, T, kSubCount> {
   using Panel = TilePanel<Unit, T, kSubCount>;
   using Panel::block_;
+  using Panel::fresh_;
   using Panel::item_;
   using Panel::kBlockKeys;
   using Panel::kBytes;
@@ -71,6 +72,7 @@ class FewRows : TilePanel<Unit, T, kSubCount> {
   static constexpr int kFirstKeys = 32;
 
   static void run(const dense::Params& p, const dense::Item& item, void* scratch) {
+    ask_first<typename Panel::Io, kSubs, kBytes>(p, item, kFirstKeys);
     FewRows(p, item, scratch).run();
   }
   /// Whether values can be multiplied as part of their keys.
@@ -87,20 +89,22 @@ class FewRows : TilePanel<Unit, T, kSubCount> {
   };
 
   FewRows(const dense::Params& p, const dense::Item& item, void* scratch)
-      : Panel(p, item, scratch),
+      : Panel(p, item, scratch, Panel::Block::sums_fit(p, item, 1)),
         strips_((block_.rows + kStripRows - 1) / kStripRows),
         strip_rows_(static_cast<int>((block_.rows + strips_ - 1) / strips_)),
-        steps_(static_cast<int>(p.scratch.q_stride / kStepDims)) {}
+        steps_(static_cast<int>(p.scratch.q_stride / kStepDims)) {
+    if (kDigits || !this->reads_queries())
+      block_.load_queries(p, item);
+    else
+      this->ask_for_queries(0, strip_rows_);
+  }
 
   void run() {
     int now = 0;
     std::int64_t panel = item_.kv_begin / kPanel * kPanel;
     if (panel < item_.kv_end) this->locate(panel, keys_[0]);
-    // Nobody has asked for the first keys; queries are packed meanwhile.
-    Fetch first(p_, keys_[0], keys_[0], 0);
-    while (first.key() < kFirstKeys) first.ask();
-    int asked = first.key();
     pack_queries();
+    int asked = kFirstKeys;
     for (; panel < item_.kv_end; panel += kPanel, now ^= 1) {
       this->locate(panel + kPanel, keys_[now ^ 1]);
       Fetch fetch(p_, keys_[now], keys_[now ^ 1], asked);
@@ -109,6 +113,7 @@ class FewRows : TilePanel<Unit, T, kSubCount> {
                    (kSubs * 2 * steps_ + p_.scratch.o_stride / (2 * kSide) * kValueTurns));
       this->enter_panel(panel);
       pass_over(keys_[now], fetch);
+      fresh_ = false;
       asked = fetch.key() > kPanel ? fetch.key() - kPanel : 0;
     }
     tiles_.release();
@@ -121,23 +126,22 @@ class FewRows : TilePanel<Unit, T, kSubCount> {
 
   /// Each strip's queries become columns, in place.
   void pack_queries() {
-    const std::int64_t q_stride = p_.scratch.q_stride;
+    [[maybe_unused]] const std::int64_t q_stride = p_.scratch.q_stride;
     [[maybe_unused]] char* const rows = reinterpret_cast<char*>(block_.k);
-    const std::int64_t row_bytes = q_stride * (kDigits ? 1 : 2);
-    Number* const packed = block_.v;
+    [[maybe_unused]] const std::int64_t row_bytes = q_stride;
     for (std::int64_t row = 0; row < block_.rows; row += strip_rows_) {
       const std::int64_t left = block_.rows - row;
       const int count = left < strip_rows_ ? static_cast<int>(left) : strip_rows_;
-      Number* const q = block_.q + row * q_stride;
       if constexpr (kDigits) {
+        Number* const q = block_.q + row * q_stride;
         for (int r = 0; r < count; ++r)
           digit_value_[row + r] = Digits::split(q + r * q_stride, q_stride, rows + r * row_bytes,
                                                 rows + (count + r) * row_bytes);
-        tile::pack_columns<Unit>(rows, row_bytes, count * kColumns, packed);
+        tile::pack_columns<Unit>(rows, row_bytes, count * kColumns, block_.v);
+        std::memcpy(q, block_.v, static_cast<std::size_t>(count * q_stride * 2));
       } else {
-        tile::pack_columns<Unit>(reinterpret_cast<const char*>(q), row_bytes, count, packed);
+        this->pack_rows(row, count);
       }
-      std::memcpy(q, packed, static_cast<std::size_t>(count * q_stride * 2));
     }
   }
 
@@ -312,13 +316,22 @@ class FewRows : TilePanel<Unit, T, kSubCount> {
     }
   }
 
+  void load_sums(const float* o, std::int64_t stride) {
+    if (fresh_) {
+      tiles_.template zero<4>();
+      tiles_.template zero<5>();
+    } else {
+      tiles_.template load<4>(o, stride);
+      tiles_.template load<5>(o + kSide, stride);
+    }
+  }
+
   /// o += weights · values of the blocks first … end-1.
   void add_blocks(const Strip& strip, int first, int end, Fetch& fetch) {
     const std::int64_t o_stride = p_.scratch.o_stride;
     for (std::int64_t dim = 0; dim < o_stride; dim += 2 * kSide) {
       float* const o = block_.o + strip.row * o_stride + dim;
-      tiles_.template load<4>(o, o_stride * 4);
-      tiles_.template load<5>(o + kSide, o_stride * 4);
+      load_sums(o, o_stride * 4);
       for (int block = first; block < end; ++block) {
         const Number* const values =
             block_.v + block * kBlockKeys * o_stride + dim / kSide * tile::kTileNumbers;
@@ -344,8 +357,7 @@ class FewRows : TilePanel<Unit, T, kSubCount> {
     const std::int64_t o_stride = p_.scratch.o_stride;
     for (std::int64_t dim = 0; dim < p_.head_dim_vo; dim += 2 * kSide) {
       float* const o = o_of(strip.row) + dim;
-      tiles_.template load<4>(o, o_stride * 4);
-      tiles_.template load<5>(o + kSide, o_stride * 4);
+      load_sums(o, o_stride * 4);
       for (int g = 0; g < end; ++g) {
         fetch.turn();
         if (groups_[g].at == nullptr) continue;

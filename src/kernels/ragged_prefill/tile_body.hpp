@@ -6,7 +6,8 @@
 // previous strip's values: steps of both are written alternately and overlap
 // (docs/performance/cpu.md). Sums of a whole panel's values are formed in tile registers, so o is
 // loaded and stored once a panel. Blocks of few rows go through few_rows.hpp, to
-// the same bits where a row's must not depend on its neighbours.
+// the same bits where a row's must not depend on its neighbours. Latent keys of up to 128 rows are
+// not packed: their scores come out keys by rows and are turned. Values always are.
 //
 //   packed K   [kPanel / 16 keys][dims of whole steps][16 cells of dims][16 keys][cell]
 //
@@ -15,22 +16,30 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/ragged_prefill/few_rows.hpp"
 #include "kernels/ragged_prefill/panel_fetch.hpp"
 #include "kernels/ragged_prefill/policy.hpp"
 #include "kernels/ragged_prefill/tile_panel.hpp"
+#include "kernels/tile/columns.hpp"
 #include "kernels/tile/digits.hpp"
 #include "kernels/tile/product.hpp"
 
 namespace attune::kernels::ragged_prefill {
 
 inline constexpr int kBodySubs = 4;  ///< of a panel
+/// Latent keys are long: packing one takes longer than turning the scores of so many rows.
+inline constexpr std::int64_t kMostLatentRows = 128;
+/// Asked for before anything else is done.
+inline constexpr int kFirstLatentKeys = 128;
 
-template <class Unit, DType T, tile::Cells kCells = tile::Cells::bf16>
+/// kLatent: keys are multiplied where they lie, as the rows of A, and queries are the columns of B.
+template <class Unit, DType T, tile::Cells kCells = tile::Cells::bf16, bool kLatent = false>
 class TileBody : TilePanel<Unit, T, kBodySubs> {
   using Panel = TilePanel<Unit, T, kBodySubs>;
   using Panel::block_;
+  using Panel::fresh_;
   using Panel::item_;
   using Panel::kBlockKeys;
   using Panel::kBytes;
@@ -57,6 +66,7 @@ class TileBody : TilePanel<Unit, T, kBodySubs> {
   static constexpr bool kDigits = kCells == tile::Cells::int8;
   static constexpr int kScoreBuffers = kDigits ? 2 : 1;
   static_assert(!kDigits || T == DType::i8);
+  static_assert(!kLatent || (T == DType::bf16 && !kDigits));
 
  public:
   static constexpr int kPackedKeys = kPanel;
@@ -76,13 +86,27 @@ class TileBody : TilePanel<Unit, T, kBodySubs> {
         if (rows <= Few::kMostRows && Latent::are_latent(p)) return Latent::run(p, item, scratch);
       }
       if (rows <= Few::kMostRows) return Few::run(p, item, scratch);
+      if constexpr (T == DType::bf16) {
+        using Latent = TileBody<Unit, T, kCells, true>;
+        if (rows <= kMostLatentRows && p.kv.v == p.kv.k) {
+          ask_first<typename Panel::Io, kBodySubs, kBytes>(p, item, kFirstLatentKeys);
+          return Latent(p, item, scratch).run();
+        }
+      }
     }
     TileBody(p, item, scratch).run();
   }
 
  private:
+  template <class, DType, tile::Cells, bool>
+  friend class TileBody;
+
   TileBody(const dense::Params& p, const dense::Item& item, void* scratch)
-      : Panel(p, item, scratch) {
+      : Panel(p, item, scratch, Block::sums_fit(p, item, kRows)) {
+    if (!kLatent || !this->reads_queries())
+      block_.load_queries(p, item);
+    else
+      this->ask_for_queries(0, tile::kSide);
     if constexpr (kDigits)
       for (std::int64_t row = 0; row < block_.rows; ++row)
         digit_value_[row] =
@@ -94,16 +118,22 @@ class TileBody : TilePanel<Unit, T, kBodySubs> {
     int now = 0;
     std::int64_t panel = item_.kv_begin / kPanel * kPanel;
     if (panel < item_.kv_end) this->locate(panel, keys_[0]);
+    if constexpr (kLatent) pack_queries();
     for (; panel < item_.kv_end; panel += kPanel, now ^= 1) {
       this->enter_panel(panel);
       this->locate(panel + kPanel, keys_[now ^ 1]);
       for (int sub = 0; sub < kSubs; ++sub) {
         const dense::TileRows& keys = keys_[now][sub];
         if (keys.from == keys.to) continue;
-        pack_keys(keys, block_.k + sub * kSub * key_stride());
+        Number* const room = block_.k + sub * kSub * key_stride();
+        if constexpr (kLatent)
+          find_keys(keys, room, evenly_[sub]);
+        else
+          pack_keys(keys, room);
         this->pack_values(keys, block_.v + sub * kSub * p_.scratch.o_stride);
       }
       pass_over(keys_[now], keys_[now ^ 1]);
+      fresh_ = false;
     }
     multiplier_.release();
     block_.finish(p_, item_);
@@ -153,6 +183,24 @@ class TileBody : TilePanel<Unit, T, kBodySubs> {
   [[nodiscard]] tile::Product score_product(const Strip& strip, int sub, float* scores) const {
     const std::int64_t q_stride = p_.scratch.q_stride;
     const int blocks = this->keys_of(strip, sub) / kBlockKeys;
+    if constexpr (kLatent) {
+      const std::int64_t stride = evenly_[sub].stride / kBytes;
+      return {.a = reinterpret_cast<const Number*>(evenly_[sub].at),
+              .a_stride = stride,
+              .a_low = tile::kSide * stride,
+              .a_step = tile::kDepth,
+              .a_block = kBlockKeys * stride,
+              .b = block_.q + strip.row * q_stride,
+              .b_right = tile::kSide * q_stride,
+              .b_step = tile::kTileNumbers,
+              .c = scores,
+              .c_stride = kRows,
+              .c_low = tile::kSide * kRows,
+              .c_row_block = kBlockKeys * kRows,
+              .steps = static_cast<int>(q_stride / kStepDims),
+              .blocks = blocks,
+              .row_blocks = blocks};
+    }
     tile::Product product{.a = block_.q + strip.row * q_stride,
                           .a_stride = q_stride,
                           .a_low = tile::kSide * q_stride,
@@ -200,7 +248,7 @@ class TileBody : TilePanel<Unit, T, kBodySubs> {
                            .c_stride = o_stride,
                            .c_low = tile::kSide * o_stride,
                            .c_block = 2 * tile::kSide,
-                           .add = true,
+                           .add = !fresh_,
                            .low_rows = strip.count > tile::kSide,
                            .steps = end - first,
                            .blocks = static_cast<int>(o_stride / (2 * tile::kSide))};
@@ -228,6 +276,10 @@ class TileBody : TilePanel<Unit, T, kBodySubs> {
     const bool whole = this->inspect(strip, keys, sub);
     const int span = this->keys_of(strip, sub);
     Number* const weights = strip.weights + sub * (kSub / kBlockKeys) * kWeightStride;
+    if constexpr (kLatent) {
+      turn(scores, turned_);
+      scores = turned_;
+    }
     const int turns = (strip.count + 1) / 2;
     const int value_blocks = values_end - values.block;
     const int steps = next.blocks * next.steps + value_blocks * values.steps;
@@ -261,6 +313,50 @@ class TileBody : TilePanel<Unit, T, kBodySubs> {
     if (value_blocks == 0) multiplier_.settle();  // the scores are read next
   }
 
+  /// Queries of whole strips, 16 of them the columns of a tile each step.
+  void pack_queries() {
+    for (std::int64_t row = 0; row < (block_.rows + kRows - 1) / kRows * kRows; row += tile::kSide)
+      this->pack_rows(row, tile::kSide);
+  }
+
+  /// Keys of a sub, evenly spaced.
+  struct Evenly {
+    const char* at = nullptr;
+    std::int64_t stride = 0;  ///< bytes
+  };
+
+  /// Where tiles find the sub's keys: where they lie, or copied.
+  void find_keys(const dense::TileRows& keys, Number* room, Evenly& evenly) const {
+    if (keys.from == 0 && keys.to == kSub && p_.head_dim_qk == p_.scratch.q_stride) {
+      evenly = {keys.k[0], keys.k[1] - keys.k[0]};
+      bool even = true;
+      for (int i = 2; i < kSub; ++i) even = even && keys.k[i] - keys.k[i - 1] == evenly.stride;
+      if (even) return;
+    }
+    evenly = {reinterpret_cast<const char*>(room), p_.scratch.q_stride * kBytes};
+    for (int i = 0; i < kSub; ++i) {
+      for (std::int64_t d = 0; d < p_.scratch.q_stride; d += Unit::kNumbers) {
+        const std::int64_t left = p_.head_dim_qk - d;
+        Unit::store(room + i * p_.scratch.q_stride + d,
+                    keys.k[i] == nullptr || left <= 0
+                        ? Unit::zero()
+                        : Panel::template cells_of<kCells>(keys.k[i] + d * kBytes, left));
+      }
+    }
+  }
+
+  /// [kSub keys][kRows] → [kRows][kSub]
+  static void turn(const float* from, float* to) {
+    for (int key = 0; key < kSub; key += kLanes) {
+      for (int row = 0; row < kRows; row += kLanes) {
+        F m[kLanes];
+        simd::unroll<kLanes>([&](auto i) { m[i] = V::load(from + (key + i) * kRows + row); });
+        V::transpose(m);
+        simd::unroll<kLanes>([&](auto i) { V::store(to + (row + i) * kSub + key, m[i]); });
+      }
+    }
+  }
+
   void pack_keys(const dense::TileRows& keys, Number* out) const {
     constexpr std::int64_t kCellDims = kDigits ? 4 : 2;
     constexpr std::int64_t kOperandDims = kLanes * kCellDims;
@@ -291,6 +387,8 @@ class TileBody : TilePanel<Unit, T, kBodySubs> {
   float digit_value_[kDigits ? kMaxRows : 1];  ///< of a row's queries
   alignas(64) float scores_[2][kScoreBuffers * kRows * kSub];
   alignas(64) Number weights_[2][kPanel * kRows];
+  Evenly evenly_[kLatent ? kSubs : 1];
+  alignas(64) float turned_[kLatent ? kRows * kSub : 1];
 };
 
 }  // namespace attune::kernels::ragged_prefill

@@ -14,6 +14,7 @@
 #include "kernels/ragged_prefill/block.hpp"
 #include "kernels/simd/unroll.hpp"
 #include "kernels/softmax/online_softmax.hpp"
+#include "kernels/tile/columns.hpp"
 #include "kernels/tile/product.hpp"
 
 namespace attune::kernels::ragged_prefill {
@@ -54,13 +55,44 @@ class TilePanel {
     alignas(64) float shrink[kRows];  ///< on o as it was before the panel
   };
 
-  TilePanel(const dense::Params& p, const dense::Item& item, void* scratch)
+  TilePanel(const dense::Params& p, const dense::Item& item, void* scratch,
+            bool sums_in_place = false)
       : p_(p),
         item_(item),
-        block_(Block::begin(p, item, scratch)),
+        block_(Block::begin(p, item, scratch, sums_in_place)),
         common_(Io::common_rule(p, item, item.kv_head)),
         simple_(Block::only_scales(p, common_)),
-        factor_(Softmax::log2_factor(common_)) {}
+        factor_(Softmax::log2_factor(common_)),
+        fresh_(item.kv_begin < item.kv_end && simple_ && item.shared.begin <= item.kv_begin &&
+               item.shared.end >= item.kv_end) {
+    if (!fresh_) block_.clear(p);
+  }
+
+  /// Whether columns are packed from queries where the caller left them.
+  [[nodiscard]] bool reads_queries() const { return p_.head_dim_qk == p_.scratch.q_stride; }
+
+  /// `count` rows of queries from `row` on become the columns of B, where the rows would lie in the
+  /// thread's own memory; zeros beyond the block's last.
+  void pack_rows(std::int64_t row, int count) const {
+    const std::int64_t bytes = p_.scratch.q_stride * static_cast<std::int64_t>(sizeof(Number));
+    const std::int64_t valid = block_.rows - row < count ? block_.rows - row : count;
+    Number* const q = block_.q + row * p_.scratch.q_stride;
+    if (reads_queries()) {
+      ask_for_queries(row + count, count);
+      tile::pack_columns<Unit>([&](int i) { return block_.query(p_, item_, row + i); }, bytes,
+                               count, valid, q);
+      return;
+    }
+    tile::pack_columns<Unit>([&](int i) { return reinterpret_cast<const char*>(q) + i * bytes; },
+                             bytes, count, valid, block_.v);
+    std::memcpy(q, block_.v, static_cast<std::size_t>(count * bytes));
+  }
+
+  void ask_for_queries(std::int64_t row, int count) const {
+    for (const std::int64_t end = row + count; row < end && row < block_.rows; ++row)
+      Io::prefetch(block_.query(p_, item_, row),
+                   p_.head_dim_qk * static_cast<std::int64_t>(sizeof(Number)));
+  }
 
   void enter_panel(std::int64_t panel) {
     panel_ = panel;
@@ -268,6 +300,7 @@ class TilePanel {
   const softmax::RowRule common_;
   const bool simple_;
   const float factor_;
+  bool fresh_;  ///< nothing is summed yet, o is not even cleared: every row sees the first keys
   std::int64_t panel_ = 0;
   Values values_[kSubs] = {};
   softmax::RowRule rules_[kRows];

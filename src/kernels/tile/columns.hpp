@@ -8,9 +8,11 @@
 
 namespace attune::kernels::tile {
 
-/// `count` rows of cells → [cell][count]; writes up to an operand beyond the last.
-template <class Unit>
-void pack_columns(const char* rows, std::int64_t row_bytes, int count, typename Unit::Number* out) {
+/// Rows of cells, row_at(i) → [cell][count]; zeros for all but `valid` rows. Writes up to an operand
+/// beyond the last.
+template <class Unit, class RowAt>
+void pack_columns(RowAt&& row_at, std::int64_t row_bytes, int count, std::int64_t valid,
+                  typename Unit::Number* out) {
   using V = typename Unit::V;
   using Operand = typename Unit::Operand;
   constexpr int kLanes = V::kLanes;
@@ -20,8 +22,7 @@ void pack_columns(const char* rows, std::int64_t row_bytes, int count, typename 
     for (int column = 0; column < count; column += kLanes) {
       Operand m[kLanes];
       simd::unroll<kLanes>([&](auto i) {
-        m[i] =
-            column + i < count ? V::load_bytes(rows + (column + i) * row_bytes + at) : Unit::zero();
+        m[i] = column + i < valid ? V::load_bytes(row_at(column + i) + at) : Unit::zero();
       });
       Unit::transpose(m);
       simd::unroll<kLanes>([&](auto i) {
@@ -30,6 +31,12 @@ void pack_columns(const char* rows, std::int64_t row_bytes, int count, typename 
       });
     }
   }
+}
+
+/// The same of rows that follow each other.
+template <class Unit>
+void pack_columns(const char* rows, std::int64_t row_bytes, int count, typename Unit::Number* out) {
+  pack_columns<Unit>([&](int i) { return rows + i * row_bytes; }, row_bytes, count, count, out);
 }
 
 }  // namespace attune::kernels::tile
