@@ -150,13 +150,12 @@ Status DsaBackend::append_kv(const LayerCall& call, Stream stream) {
   return store(call.sparse->index_k, call.sparse->index_cache, spec.index_head_dim, 1.0f);
 }
 
-/// Blocks that choose a token's keys together: no more than there is room for at once, and each has
-/// something to do.
+/// Blocks that choose a token's keys together: no more than have a multiprocessor each, for two
+/// there get in each other's way, and each has something to do.
 int DsaBackend::sharers(std::int64_t tokens, std::int64_t max_kv_len) const {
-  constexpr std::int64_t kBlocksPerSm = 2;
   constexpr std::int64_t kKeysOfSharer = 2048;
   int count = 1;
-  while (count < lists::kMostSharers && tokens * count * 2 <= kBlocksPerSm * num_sms_ &&
+  while (count < lists::kMostSharers && tokens * count * 2 <= num_sms_ &&
          max_kv_len >= kKeysOfSharer * count * 2)
     count *= 2;
   return count;
