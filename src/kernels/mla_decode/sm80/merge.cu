@@ -89,9 +89,9 @@ __device__ __forceinline__ Joined<Form> join_parts(Shared<Form>& shared, const P
                                                    int begin, int step, int parts, int column) {
   Joined<Form> joined;
   uint4* const mine = &shared.parts[0][threadIdx.x];
-  const auto start = [&](int from) {
   // Through shared memory, a thread's own places: copies that nobody waits for until all are
   // under way, which ptxas does not grant to loads.
+  const auto start = [&](int from) {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int part = from + i * step;
@@ -100,7 +100,9 @@ __device__ __forceinline__ Joined<Form> join_parts(Shared<Form>& shared, const P
     }
     ptx::cp_async_commit();
   };
-  start(begin);
+  // A warp without parts waits for nothing below, so it may not leave copies that would land among
+  // the next row's.
+  if (begin < parts) start(begin);
   // Of the lane's first part both are read at once.
   const bool has_part = begin + lane() * step < parts;
   const std::int64_t my_part = first + (begin + lane() * step) * stride;
