@@ -159,6 +159,27 @@ TEST(MachineLate, AForgottenWaitReadsNaN) {
   EXPECT_TRUE(std::isnan(got));
 }
 
+TEST(MachineLate, ACopyToAPlaceStillUnderWayIsCaught) {
+  rules() = {Delivery::late, 0};
+  alignas(16) const float from[4] = {1, 2, 3, 4};
+  const auto copies_twice = [&](bool waits) {
+    return trap_of(1, [&] {
+      void* const to = ptx::dynamic_shared<128>();
+      ptx::cp_async_16(to, from, false);
+      ptx::cp_async_commit();
+      if (waits) ptx::cp_async_wait<0>();
+      ptx::cp_async_16(to, from);
+      ptx::cp_async_commit();
+      ptx::cp_async_wait<0>();
+    });
+  };
+  const std::string forgotten = copies_twice(false);
+  const std::string awaited = copies_twice(true);
+  rules() = {};
+  EXPECT_NE(forgotten.find("under way"), std::string::npos) << forgotten;
+  EXPECT_EQ(awaited, "");
+}
+
 TEST_P(Machine, TheWarpsProductIsTheMatrixProduct) {
   const std::vector<float> a = random_values(16 * 16, 1);
   const std::vector<float> b = random_values(16 * 8, 2);

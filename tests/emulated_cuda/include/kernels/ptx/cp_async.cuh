@@ -1,6 +1,7 @@
 // kernels/ptx/cp_async.cuh in plain C++.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -33,6 +34,15 @@ inline void carry_out(const Copy& c) {
 inline void carry_out(const std::vector<Copy>& group) {
   for (const Copy& c : group) carry_out(c);
 }
+/// Two copies of a thread land in either order, so one to a place where another is still under way
+/// is a race.
+inline bool under_way(const OfThread& mine, const void* to) {
+  const auto there = [&](const Copy& c) { return c.to == to; };
+  return std::ranges::any_of(mine.open, there) ||
+         std::ranges::any_of(mine.groups, [&](const std::vector<Copy>& group) {
+           return std::ranges::any_of(group, there);
+         });
+}
 inline void settle(OfThread& mine, std::size_t pending) {
   for (; mine.groups.size() > pending; mine.groups.pop_front()) carry_out(mine.groups.front());
 }
@@ -59,10 +69,13 @@ inline void cp_async_16(void* to, const void* from, bool valid = true) {
       0)
     emulated::trap("cp.async: an address is no multiple of 16 bytes");
   (void)emulated::shared_address(to);
-  if (emulated::rules().delivery == emulated::Delivery::late)
-    copies::of_thread().open.push_back({to, from, valid});
-  else
+  if (emulated::rules().delivery == emulated::Delivery::early) {
     copies::carry_out({to, from, valid});
+    return;
+  }
+  copies::OfThread& mine = copies::of_thread();
+  if (copies::under_way(mine, to)) emulated::trap("cp.async: a copy to this place is under way");
+  mine.open.push_back({to, from, valid});
 }
 
 inline void cp_async_commit() {
