@@ -7,13 +7,9 @@
 #include <vector>
 
 #include "bench/cuda/decode_kernel.cuh"
+#include "bench/cuda/difference.hpp"
 
 namespace attune::bench {
-
-template <class T>
-float to_float(T x) {
-  return static_cast<float>(x);
-}
 
 /// One block a (request, query head), obvious loops, double precision.
 template <class T, class Q>
@@ -102,25 +98,14 @@ inline bool verify(const Kernel& kernel, Problem problem, const Cut& cut, const 
     check(cudaDeviceSynchronize(), kernel.name);
     const auto got_o = d.o.download();
     const auto got_lse = d.lse.download();
-    double error = 0, norm = 0, lse_error = 0;
-    for (std::size_t i = 0; i < want_o.size(); ++i) {
-      const float g = kernel.kv == Kv::f16 ? to_float(__ushort_as_half(got_o[i]))
-                                           : to_float(__ushort_as_bfloat16(got_o[i]));
-      error += (g - want_o[i]) * (g - want_o[i]);
-      norm += want_o[i] * want_o[i];
-    }
-    for (std::size_t i = 0; i < want_lse.size(); ++i) {
-      if (std::isinf(want_lse[i]) && got_lse[i] == want_lse[i]) continue;
-      lse_error =
-          std::max(lse_error, std::isnan(got_lse[i]) ? 1e9 : std::abs(got_lse[i] - want_lse[i]));
-    }
-    const double relative = norm > 0 ? std::sqrt(error / norm) : std::sqrt(error);
+    const Difference from_wanted =
+        difference(want_o, want_lse, got_o, got_lse, kernel.kv == Kv::f16);
     if (round == 0) first = got_o;
     const bool same = first == got_o;
-    const bool ok = relative < 8e-3 && lse_error < 2e-3 && same;
-    if (!ok || std::isnan(relative)) {
+    const bool ok = from_wanted.o < 8e-3 && from_wanted.lse < 2e-3 && same;
+    if (!ok || std::isnan(from_wanted.o)) {
       std::printf("WRONG %-24s hpc %d min %d %-10s round %d: o %.2e lse %.2e%s\n", kernel.name,
-                  cut.heads_per_cta, cut.min_tokens, what, round, relative, lse_error,
+                  cut.heads_per_cta, cut.min_tokens, what, round, from_wanted.o, from_wanted.lse,
                   same ? "" : " bits differ");
       good = false;
     }

@@ -19,6 +19,7 @@
 #include <cuda.h>
 
 #include "attention/packed_latent.hpp"
+#include "bench/cuda/difference.hpp"
 #include "bench/cuda/harness.hpp"
 #include "kernels/append_kv/sm80/launch.hpp"
 #include "kernels/mla_decode/sm80/launch.hpp"
@@ -352,26 +353,14 @@ bool verify(const Problem& problem, const Cut& cut) {
     check(cudaDeviceSynchronize(), problem.name);
     const auto got_o = d.o.download();
     const auto got_lse = d.lse.download();
-    double error = 0, norm = 0, lse_error = 0;
-    for (std::size_t i = 0; i < want_o.size(); ++i) {
-      const float g = d.p.f16 ? __half2float(__ushort_as_half(got_o[i]))
-                              : __bfloat162float(__ushort_as_bfloat16(got_o[i]));
-      error += (g - want_o[i]) * (g - want_o[i]);
-      norm += want_o[i] * want_o[i];
-    }
-    for (std::size_t i = 0; i < want_lse.size(); ++i) {
-      if (std::isinf(want_lse[i]) && got_lse[i] == want_lse[i]) continue;
-      lse_error =
-          std::max(lse_error, std::isnan(got_lse[i]) ? 1e9 : std::abs(got_lse[i] - want_lse[i]));
-    }
-    const double relative = norm > 0 ? std::sqrt(error / norm) : std::sqrt(error);
+    const Difference from_wanted = difference(want_o, want_lse, got_o, got_lse, d.p.f16);
     if (round == 0) first = got_o;
     const bool same = first == got_o;
-    if (relative < 8e-3 && lse_error < 2e-3 && same) continue;
+    if (from_wanted.o < 8e-3 && from_wanted.lse < 2e-3 && same) continue;
     std::printf(
         "WRONG %s (%s, pages of %d, item %d, least %d, workers %d) round %d: o %.2e lse %.2e%s\n",
         problem.name, cut.older ? "sm80" : "sm90", problem.page, cut.item_tiles, cut.least_tiles,
-        cut.workers, round, relative, lse_error, same ? "" : " bits differ");
+        cut.workers, round, from_wanted.o, from_wanted.lse, same ? "" : " bits differ");
     good = false;
   }
   return good;

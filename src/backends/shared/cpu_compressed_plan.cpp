@@ -13,12 +13,6 @@ namespace {
 
 namespace dense = kernels::dense;
 
-/// Parts that make enough work of few blocks.
-std::int64_t parts_wanted(const Setup& setup) {
-  const bool splits = setup.num_threads > 1 && !setup.batch_invariant;
-  return splits ? kPartsPerThread * setup.num_threads : 0;
-}
-
 SparseSizes sizes(const CompressedSetup& setup, const BatchBounds& bounds) {
   const AttentionSpec& spec = setup.dense.spec;
   SparseSizes n = sparse_sizes(setup, bounds, bounds.max_positions / spec.compress_ratio);
@@ -98,14 +92,8 @@ void make_plan(const CompressedSetup& setup, const BatchView& batch,
                CpuCompressedPlan& plan) {
   const AttentionSpec& spec = setup.dense.spec;
   const SparseSizes n = sizes(setup, attention::bounds_of(batch));
-  plan::WorkspaceCutter cut(workspace.device);
-  plan.facts = facts;
-  plan.workspace = workspace;
-  plan.parts = lay_out(cut, n);
-  plan.scratch_bytes = n.scratch_bytes;
+  begin_plan(n, facts, workspace, plan);
   SelectionPlan& selection = plan.selection;
-  selection.sizes = n.selection;
-  selection.parts = lay_out(cut, n.selection);
   selection.page_size = batch.page_size / spec.compress_ratio;
   selection.kv_indptr.assign(batch.compressed.kv_indptr.begin(), batch.compressed.kv_indptr.end());
   selection.kv_indices.assign(batch.compressed.kv_indices.begin(),

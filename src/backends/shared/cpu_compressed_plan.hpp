@@ -28,16 +28,11 @@ struct CompressedBlock {
   kernels::dense::Item compressed;  ///< all of it
 };
 
-class CpuCompressedPlan final : public Plan {
+/// The selection's kv_indptr and kv_indices are of compressed keys; the rest of it, too, where there is
+/// an indexer.
+class CpuCompressedPlan final : public SparsePlanBase {
  public:
-  attention::BatchFacts facts;
-  Workspace workspace;
-  SparseParts parts;
-  std::int64_t scratch_bytes = 0;  ///< of one thread
   std::int64_t block_heads = 0;
-
-  /// kv_indptr and kv_indices: of compressed keys; the rest, too, where there is an indexer.
-  SelectionPlan selection;
   std::vector<attention::KeyRange> seen;  ///< compressed keys, by query token
   std::vector<std::int32_t> window_indptr;
   std::vector<std::int32_t> window_indices;

@@ -40,9 +40,7 @@ std::int64_t make_items(const SparseSetup& setup, CpuSparsePlan& plan) {
   if (tokens == 0) return 0;
   const std::int64_t heads = block_heads(spec);
   const std::int64_t blocks = tokens * base::ceil_div<std::int64_t>(spec.num_qo_heads, heads);
-  const std::int64_t wanted = setup.dense.num_threads > 1 && !setup.dense.batch_invariant
-                                  ? kPartsPerThread * setup.dense.num_threads
-                                  : 0;
+  const std::int64_t wanted = parts_wanted(setup.dense);
   const std::int64_t list = std::min<std::int64_t>(spec.index_topk, plan.selection.longest_seen);
   const std::int64_t most = std::max<std::int64_t>(1, list / kMinPart);
   const std::int64_t parts = blocks >= wanted ? 1 : std::min(most, base::ceil_div(wanted, blocks));
@@ -116,6 +114,22 @@ std::size_t bytes_of(const SparseSizes& n) {
   return count.bytes();
 }
 
+void begin_plan(const SparseSizes& n, const attention::BatchFacts& facts,
+                const Workspace& workspace, SparsePlanBase& plan) {
+  plan::WorkspaceCutter cut(workspace.device);
+  plan.facts = facts;
+  plan.workspace = workspace;
+  plan.parts = lay_out(cut, n);
+  plan.scratch_bytes = n.scratch_bytes;
+  plan.selection.sizes = n.selection;
+  plan.selection.parts = lay_out(cut, n.selection);
+}
+
+std::int64_t parts_wanted(const Setup& setup) {
+  const bool splits = setup.num_threads > 1 && !setup.batch_invariant;
+  return splits ? kPartsPerThread * setup.num_threads : 0;
+}
+
 std::size_t workspace_bytes(const SparseSetup& setup, const BatchBounds& bounds) {
   return bytes_of(sizes(setup, bounds));
 }
@@ -123,14 +137,8 @@ std::size_t workspace_bytes(const SparseSetup& setup, const BatchBounds& bounds)
 void make_plan(const SparseSetup& setup, const BatchView& batch, const attention::BatchFacts& facts,
                const Workspace& workspace, CpuSparsePlan& plan) {
   const SparseSizes n = sizes(setup, attention::bounds_of(batch));
-  plan::WorkspaceCutter cut(workspace.device);
-  plan.facts = facts;
-  plan.workspace = workspace;
-  plan.parts = lay_out(cut, n);
-  plan.scratch_bytes = n.scratch_bytes;
+  begin_plan(n, facts, workspace, plan);
   SelectionPlan& selection = plan.selection;
-  selection.sizes = n.selection;
-  selection.parts = lay_out(cut, n.selection);
   selection.ragged = facts.source == KvSource::ragged;
   selection.page_size = batch.page_size;
   selection.kv_indptr.assign(batch.kv_indptr.begin(), batch.kv_indptr.end());

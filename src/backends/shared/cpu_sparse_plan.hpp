@@ -48,14 +48,24 @@ SparseParts lay_out(plan::WorkspaceCutter& cut, const SparseSizes& n);
 /// Kept keys that a part has at least: a state of many rows is as long as hundreds of them.
 inline constexpr std::int64_t kMinPart = 256;
 
-class CpuSparsePlan final : public Plan {
+/// What plans of kept keys have in common.
+class SparsePlanBase : public Plan {
  public:
   attention::BatchFacts facts;
   Workspace workspace;
   SparseParts parts;
   std::int64_t scratch_bytes = 0;  ///< of one thread
   SelectionPlan selection;
+};
+/// Makes or renews them: the workspace is cut by `n`.
+void begin_plan(const SparseSizes& n, const attention::BatchFacts& facts,
+                const Workspace& workspace, SparsePlanBase& plan);
 
+/// Parts that make enough work of few blocks.
+[[nodiscard]] std::int64_t parts_wanted(const Setup& setup);
+
+class CpuSparsePlan final : public SparsePlanBase {
+ public:
   std::vector<kernels::dense::Item> items;  ///< kv_begin … kv_end: places in a token's list
   std::vector<kernels::merge_states::Item> merges;
   std::vector<kernels::merge_states::Source> sources;

@@ -15,6 +15,7 @@
 #include "backends/dual_chunk_flash_attn/descriptor.hpp"
 #include "backends/shared/alignment.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
+#include "backends/shared/cuda/outputs.hpp"
 #include "backends/shared/cuda/paged_attention.hpp"
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
@@ -251,15 +252,8 @@ Status ChunkBackend::run(const Plan& plan, const LayerCall& call, Stream stream)
                          .num_heads = spec.num_qo_heads,
                          .heads_per_kv_head = spec.gqa_group_size(),
                          .head_dim = spec.head_dim_vo,
-                         .o_dtype = call.o.dtype,
-                         .o = call.o.data,
-                         .o_token_stride = call.o.stride[0],
-                         .o_head_stride = call.o.stride[1]};
-  if (call.lse.defined()) {
-    p.lse = call.lse.as<float>();
-    p.lse_token_stride = call.lse.stride[0];
-    p.lse_head_stride = call.lse.stride[1];
-  }
+                         .o_dtype = call.o.dtype};
+  shared::cuda::set_outputs(call, p);
   return merge_states::launch(p, false, device::cuda::native(stream));
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "backends/shared/cuda/outputs.hpp"
 #include "base/math.hpp"
 #include "device/cuda/memory.hpp"
 #include "kernels/gather_kv/sm80/launch.hpp"
@@ -285,14 +286,7 @@ Status Tiler::launch(const Choice& choice, const attention::BatchFacts& facts, c
                                 .num_pages = ragged ? 1 : keys.shape[0],
                                 .tokens_per_page = ragged ? num_rows : page_size_};
   sm90::Params p;
-  p.o = call.o.data;
-  p.o_token_stride = call.o.stride[0];
-  p.o_head_stride = call.o.stride[1];
-  if (call.lse.defined()) {
-    p.lse = call.lse.as<float>();
-    p.lse_token_stride = call.lse.stride[0];
-    p.lse_head_stride = call.lse.stride[1];
-  }
+  cuda::set_outputs(call, p);
   p.list = lists.list;
   p.items = lists.items;
   p.kv_indices = ragged ? nullptr : lists.kv_indices;

@@ -1,6 +1,7 @@
 #include "backends/shared/cuda/latent_params.hpp"
 
 #include "attention/lse.hpp"
+#include "backends/shared/cuda/outputs.hpp"
 
 namespace attune::backends::shared::cuda {
 
@@ -12,14 +13,7 @@ kernels::mla_decode::Params latent_params(const AttentionSpec& spec,
   p.q_tokens = facts.num_qo_tokens;
   p.q_token_stride = call.q.stride[0];
   p.q_head_stride = call.q.stride[1];
-  p.o = call.o.data;
-  p.o_token_stride = call.o.stride[0];
-  p.o_head_stride = call.o.stride[1];
-  if (call.lse.defined()) {
-    p.lse = call.lse.as<float>();
-    p.lse_token_stride = call.lse.stride[0];
-    p.lse_head_stride = call.lse.stride[1];
-  }
+  set_outputs(call, p);
   p.lanes = shape.lanes;
   p.num_heads = spec.num_qo_heads;
   p.block_rows = shape.rows;

@@ -10,6 +10,7 @@
 #include "attention/lse.hpp"
 #include "backends/shared/alignment.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
+#include "backends/shared/cuda/outputs.hpp"
 #include "backends/shared/cuda/paged_planner.hpp"
 #include "backends/shared/cuda/paged_setup.hpp"
 #include "base/cuda/status.hpp"
@@ -44,15 +45,8 @@ void fill_tensors(const AttentionSpec& spec, const LayerCall& call, Params& p) {
   p.q_token_stride = call.q.stride[0];
   p.q_head_stride = call.q.stride[1];
   p.q_element = element_of<Element>(call.q.dtype);
-  p.o = call.o.data;
-  p.o_token_stride = call.o.stride[0];
-  p.o_head_stride = call.o.stride[1];
+  cuda::set_outputs(call, p);
   p.o_element = element_of<Element>(call.o.dtype);
-  if (call.lse.defined()) {
-    p.lse = call.lse.as<float>();
-    p.lse_token_stride = call.lse.stride[0];
-    p.lse_head_stride = call.lse.stride[1];
-  }
   p.head_dim_qk = spec.head_dim_qk;
   p.head_dim_vo = spec.head_dim_vo;
   p.num_kv_heads = spec.num_kv_heads;
@@ -328,14 +322,7 @@ Status PagedBackend::merge(const PagedPlan& plan, const LayerCall& call, Stream 
   p.heads_per_kv_head = spec.gqa_group_size();
   p.head_dim = spec.head_dim_vo;
   p.o_dtype = call.o.dtype;
-  p.o = call.o.data;
-  p.o_token_stride = call.o.stride[0];
-  p.o_head_stride = call.o.stride[1];
-  if (call.lse.defined()) {
-    p.lse = call.lse.as<float>();
-    p.lse_token_stride = call.lse.stride[0];
-    p.lse_head_stride = call.lse.stride[1];
-  }
+  cuda::set_outputs(call, p);
   p.v_scale = call.v_scale_per_head == nullptr ? call.v_scale : 1.0f;
   p.v_scale_per_head = call.v_scale_per_head;
   p.sinks = spec.sinks ? call.sinks : nullptr;
