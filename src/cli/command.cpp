@@ -1,12 +1,14 @@
 #include "cli/command.hpp"
 
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <system_error>
 
 #include <attune/registry.hpp>
@@ -39,6 +41,12 @@ std::string one_line(std::string text) {
   return text;
 }
 
+bool stdout_has_a_reader() {
+  struct stat status {};
+  return fstat(fileno(stdout), &status) == 0 &&
+         (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
+}
+
 std::string examples_help(const std::vector<std::string>& examples) {
   std::string text = "Examples:\n";
   for (const std::string& one : examples) text += "  " + one + "\n";
@@ -67,15 +75,12 @@ void add_device_options(CLI::App& app, CommonOptions& o, Devices devices) {
   app.add_flag("--json", o.json, "print exactly one JSON document on stdout");
 }
 
-void add_choice_options(CLI::App& app, CommonOptions& o) {
+void add_encoder_choice_options(CLI::App& app, CommonOptions& o) {
   app.add_option("--attention-backend", o.attention_backend, "a name of the catalog, or auto")
       ->check(not_empty())
       ->capture_default_str();
   app.add_option("--prefill-attention-backend", o.prefill_attention_backend,
                  "another backend for prefill")
-      ->check(not_empty());
-  app.add_option("--decode-attention-backend", o.decode_attention_backend,
-                 "another backend for decode")
       ->check(not_empty());
   app.add_option("--layer-attention-backend", o.layer_attention_backend,
                  "another backend for some layers, e.g. 0-3,7=reference; repeatable")
@@ -87,7 +92,10 @@ void add_choice_options(CLI::App& app, CommonOptions& o) {
 }
 
 void add_selection_options(CLI::App& app, CommonOptions& o) {
-  add_choice_options(app, o);
+  add_encoder_choice_options(app, o);
+  app.add_option("--decode-attention-backend", o.decode_attention_backend,
+                 "another backend for decode")
+      ->check(not_empty());
   app.add_option("--page-size", o.page_size, "tokens a KV page holds, or auto")
       ->capture_default_str();
   app.add_option("--kv-cache-dtype", o.kv_cache_dtype,
@@ -178,9 +186,12 @@ int report(const Status& status) {
 
 int finish(int code) {
   errno = 0;
-  const bool wrote = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  if (wrote || errno == EPIPE || errno == 0) return code;
-  std::perror("attune: cannot write to stdout");
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  // An earlier write took its errno with it: what stdout is tells whether a reader may have left.
+  const int why = errno;
+  if (why == EPIPE || (why == 0 && stdout_has_a_reader())) return code;
+  fmt::print(stderr, "attune: cannot write to stdout{}{}\n", why == 0 ? "" : ": ",
+             why == 0 ? "" : std::strerror(why));
   return code == kDone ? static_cast<int>(kFailed) : code;
 }
 

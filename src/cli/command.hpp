@@ -55,9 +55,10 @@ enum class Devices : std::uint8_t {
 void add_model_option(CLI::App& app, CommonOptions& options, const std::string& what);
 /// --device, --force-isa, --plugin and --json.
 void add_device_options(CLI::App& app, CommonOptions& options, Devices devices);
-/// What decides who serves which layers: --attention-backend and its relatives, --fallback.
-void add_choice_options(CLI::App& app, CommonOptions& options);
-/// The same, and of what the cache is: --page-size and --kv-cache-dtype.
+/// What decides who serves which layers of an encoder, which never decodes: --attention-backend and
+/// its relatives, --fallback.
+void add_encoder_choice_options(CLI::App& app, CommonOptions& options);
+/// The same for decode too, and of what the cache is: --page-size and --kv-cache-dtype.
 void add_selection_options(CLI::App& app, CommonOptions& options);
 void add_threads_option(CLI::App& app, CommonOptions& options);
 void add_seed_option(CLI::App& app, CommonOptions& options);

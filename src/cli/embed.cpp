@@ -76,7 +76,7 @@ void add_embed(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<EmbedOptions>();
   add_model_option(*command, options->common, "a folder in Hugging Face layout");
   add_device_options(*command, options->common, Devices::present);
-  add_choice_options(*command, options->common);  // an encoder keeps no keys
+  add_encoder_choice_options(*command, options->common);
   add_threads_option(*command, options->common);
   add_examples_and_backends(
       *command, {"attune embed --model all-MiniLM-L6-v2 --text \"a first text\" --text another"});

@@ -52,7 +52,7 @@ Result<runtime::EngineOptions> engine_options(const GenerateOptions& o,
   engine.context_limit =
       longest + std::min(config.context_length - longest, o.max_new_tokens);  // cannot overflow
   engine.scheduler.max_batch = std::min(o.max_batch, static_cast<std::int64_t>(prompts.size()));
-  engine.scheduler.chunk_size = std::min(o.chunk_size, longest);
+  engine.scheduler.chunk_size = std::min(o.chunk_size.value_or(kChunkSize), longest);
   const Result<runtime::SpeculationOptions> speculation = speculation_options(o);
   if (!speculation.ok()) return speculation.status();
   engine.speculation = *speculation;

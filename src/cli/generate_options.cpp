@@ -112,9 +112,11 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
       ->capture_default_str();
   command.add_option("--stop", o.stop, "end at this text, which is not shown; repeatable");
   command.add_flag("--ignore-eos", o.ignore_eos, "go on after the model's end tokens");
-  command.add_option("--chunk-size", o.chunk_size, "prompt tokens a step")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
-      ->capture_default_str();
+  command
+      .add_option("--chunk-size", o.chunk_size,
+                  "prompt tokens a step (" + std::to_string(kChunkSize) + "; with --perplexity " +
+                      std::to_string(kScoredChunkSize) + ")")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
   command.add_option("--max-batch", o.max_batch, "requests that run at once")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();

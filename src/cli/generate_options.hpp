@@ -21,6 +21,11 @@ class App;
 
 namespace attune::cli {
 
+/// Prompt tokens a step where --chunk-size is not given. Scores need the logits of every row of a
+/// step: fewer rows keep those small.
+inline constexpr std::int64_t kChunkSize = 512;
+inline constexpr std::int64_t kScoredChunkSize = 128;
+
 struct GenerateOptions {
   CommonOptions common;
   std::optional<std::string> prompt;
@@ -33,7 +38,7 @@ struct GenerateOptions {
   std::vector<std::string> stop;
   bool ignore_eos = false;
   std::int64_t max_new_tokens = 64;
-  std::int64_t chunk_size = 512;
+  std::optional<std::int64_t> chunk_size;
   std::int64_t max_batch = 16;
   std::int64_t pool_tokens = 0;
   bool batch_invariant = false;

@@ -1,13 +1,29 @@
 // attune: the command line. The contract is docs/cli.md; each command lives in a file of its own.
+#include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
 #include <csignal>
 #include <cstdio>
 #include <new>
+#include <sstream>
 #include <string>
 #include <system_error>
 
 #include "cli/command.hpp"
+
+namespace {
+
+/// Help and the version go to stdout, a mistake to stderr; both by stdio, whose failures are seen.
+int show_end_of_parse(const CLI::App& app, const CLI::ParseError& end) {
+  std::ostringstream out;
+  std::ostringstream err;
+  const int code = app.exit(end, out, err);
+  fmt::print("{}", out.str());
+  fmt::print(stderr, "{}", err.str());
+  return code == 0 ? attune::cli::kDone : attune::cli::kBadInput;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace attune::cli;
@@ -44,10 +60,11 @@ int main(int argc, char** argv) {
     return kBadInput;
   }
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const int shown = app.exit(error);
-    return finish(shown == 0 ? kDone : kBadInput);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      exit_code = show_end_of_parse(app, error);
+    }
   } catch (const std::system_error& error) {
     // What fmt throws when stdout takes no more: a reader that left is no failure.
     if (error.code() == std::errc::broken_pipe) return exit_code;

@@ -36,8 +36,9 @@ int print_perplexity(const GenerateOptions& options, model::Checkpoint checkpoin
   run.engine.context_limit = window;
   run.engine.score_prompts = true;
   run.engine.latent = latent_options(options);
-  run.engine.scheduler = {.chunk_size = std::min<std::int64_t>(options.chunk_size, 128),
-                          .max_batch = 1};
+  run.engine.scheduler = {
+      .chunk_size = std::min(options.chunk_size.value_or(kScoredChunkSize), window),
+      .max_batch = 1};
   Result<std::unique_ptr<runtime::Session>> session =
       open_session(options.common, run, std::move(checkpoint));
   if (!session.ok()) return report(session.status());
@@ -63,6 +64,7 @@ int print_perplexity(const GenerateOptions& options, model::Checkpoint checkpoin
     fmt::print("{}\n", nlohmann::ordered_json{{"perplexity", perplexity},
                                               {"tokens", count},
                                               {"window", window},
+                                              {"steps", engine.statistics().num_steps},
                                               {"kv_bytes", engine.statistics().kv_bytes}}
                            .dump());
   } else {

@@ -53,6 +53,12 @@ struct PhaseOffers {
   [[nodiscard]] bool by_user() const { return !offers.empty() && offers[0].by == ChosenBy::user; }
 };
 
+int first_accepted(const PhaseOffers& phase) {
+  const auto found = std::find_if(phase.offers.begin(), phase.offers.end(),
+                                  [](const Offer& o) { return o.verdict.accepted(); });
+  return found == phase.offers.end() ? -1 : static_cast<int>(found - phase.offers.begin());
+}
+
 class Chooser {
  public:
   Chooser(const Catalog& catalog, const ModelQuery& query, const DeviceInfo& device,
@@ -220,6 +226,13 @@ void Chooser::pair(const Part& part, std::vector<PhaseOffers>& phases, GroupSele
       }
       if (!is_linear(part.group.spec.variant)) group.kv_layout = layout;
     }
+  }
+  // Where nobody serves one phase, that one fails, and the other's answer stands.
+  if (phases.size() == 2 && first.winner < 0) {
+    const int prefill = first_accepted(first);
+    const int decode = first_accepted(last);
+    if (decode < 0) first.winner = prefill;
+    if (prefill < 0) last.winner = decode;
   }
   // Accepted by the rules, and still not fit for the cache that the others share.
   for (std::size_t p = 0; p < phases.size(); ++p) {

@@ -49,6 +49,7 @@ TEST(Bench, ARunThatFailsLeavesNoFile) {
   const Outcome refused = bench({"--case", "gqa/decode/bf16/hd64/gqa1/page16/b1x16", "--output",
                                  output, "--attention-backend", "gdn"});
   EXPECT_EQ(refused.code, kNoBackend);
+  EXPECT_THAT(refused.err, HasSubstr("gdn cannot serve the gqa layers (decode)"));
   EXPECT_FALSE(std::filesystem::exists(output));
 }
 

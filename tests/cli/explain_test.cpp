@@ -118,22 +118,6 @@ TEST(Explain, APhasesNameGoesBeforeTheCommonOne) {
       }
 }
 
-TEST(Explain, AClosedPipeEndsTheOutputQuietly) {
-  const std::string program = std::string(ATTUNE_BINARY_DIR) + "/bin/attune";
-  if (!std::filesystem::exists(program)) GTEST_SKIP() << "the program is not built";
-  const attune::testing_support::ScratchFolder scratch;
-  const std::filesystem::path err = scratch / "stderr";
-  // More than stdio keeps to itself, for a reader that has left before it comes.
-  const std::string command = "bash -c 'set -o pipefail; " + program + " explain --model " +
-                              config("gpt-oss-20b") + " --device cuda:sm90 --assume-built 2>" +
-                              err.string() + " | { exec 0<&-; sleep 1; }'";
-  EXPECT_EQ(std::system(command.c_str()), 0);
-  std::ifstream file(err);
-  std::stringstream text;
-  text << file.rdbuf();
-  EXPECT_EQ(text.str(), "");
-}
-
 TEST(Explain, DeprecatedNamesWarn) {
   const Outcome o = run({"explain", "--model", config("deepseek-v4-flash"), "--device", "cuda:sm90",
                          "--assume-built", "--attention-backend", "compressed"});

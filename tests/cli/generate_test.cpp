@@ -163,6 +163,29 @@ TEST(Generate, EachMistakeIsOneLine) {
                    "excludes");
 }
 
+TEST(Generate, APerplexityIsReckonedInStepsOfTheChunkSize) {
+  const ScratchFolder scratch;
+  const fs::path model = scratch / "model";
+  fs::copy(golden("llama"), model);
+  std::ofstream(model / "tokenizer.json") << R"({"pre_tokenizer": {"type": "Whitespace"},
+            "model": {"type": "WordLevel", "vocab": {"<unk>": 0, "a": 5, "b": 6}, "unk_token": "<unk>"}})";
+  const std::string text = scratch / "text";
+  std::ofstream file(text);
+  for (int i = 0; i < 150; ++i) file << "a b ";
+  file.close();
+  const auto scored = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--perplexity", text, "--json"});
+    return parsed(generate(model.string(), std::move(more)));
+  };
+  // The context of 256 tokens is the window: pieces of 256 and 44.
+  const json plain = scored({});
+  EXPECT_EQ(plain["window"], 256);
+  EXPECT_EQ(plain["tokens"], 298);
+  EXPECT_EQ(plain["steps"], 2 + 1);
+  EXPECT_EQ(scored({"--chunk-size", "64"})["steps"], 4 + 1);
+  EXPECT_EQ(scored({"--chunk-size", "4096"})["steps"], 1 + 1);
+}
+
 TEST(Generate, PromptsMayComeFromAPipe) {
   const ScratchFolder scratch;
   const std::string pipe = scratch / "pipe";

@@ -13,14 +13,23 @@ namespace {
 
 TEST(Options, NoneIsAcceptedAndIgnored) {
   const std::vector<std::vector<std::string>> foreign{
-      {"backends", "--model", "x"},       {"backends", "--attention-backend", "cpu"},
-      {"bench", "--model", "x"},          {"bench", "--page-size", "16"},
-      {"bench", "--kv-cache-dtype", "x"}, {"bench", "--fallback", "warn"},
-      {"bench", "--seed", "1"},           {"bench", "--prefill-attention-backend", "cpu"},
-      {"doctor", "--device", "cpu"},      {"embed", "--seed", "1"},
-      {"embed", "--page-size", "16"},     {"embed", "--kv-cache-dtype", "fp16"},
-      {"explain", "--threads", "2"},      {"explain", "--seed", "1"},
-      {"tables", "--device", "cpu"},      {"verify", "--model", "x"}};
+      {"backends", "--model", "x"},
+      {"backends", "--attention-backend", "cpu"},
+      {"bench", "--model", "x"},
+      {"bench", "--page-size", "16"},
+      {"bench", "--kv-cache-dtype", "x"},
+      {"bench", "--fallback", "warn"},
+      {"bench", "--seed", "1"},
+      {"bench", "--prefill-attention-backend", "cpu"},
+      {"doctor", "--device", "cpu"},
+      {"embed", "--seed", "1"},
+      {"embed", "--page-size", "16"},
+      {"embed", "--kv-cache-dtype", "fp16"},
+      {"embed", "--decode-attention-backend", "cpu"},
+      {"explain", "--threads", "2"},
+      {"explain", "--seed", "1"},
+      {"tables", "--device", "cpu"},
+      {"verify", "--model", "x"}};
   for (const std::vector<std::string>& words : foreign) {
     testing_support::expect_mistake(
         testing_support::typed({add_backends, add_bench, add_doctor, add_embed, add_explain,

@@ -96,6 +96,22 @@ TEST(Selection, ANameIsNeverReplaced) {
   EXPECT_FALSE(registry().select(query(gqa()), device("cuda:sm90"), o).ok());
 }
 
+TEST(Selection, OnlyThePhaseThatNobodyServesFails) {
+  SelectionOptions o = kAll;
+  o.decode = "flashmla";
+  const Selection no_decode = registry().explain(query(gqa()), device("cuda:sm90"), o);
+  EXPECT_EQ(no_decode.status.code(), StatusCode::unsupported);
+  EXPECT_NE(no_decode.status.text().find("(decode)"), std::string::npos) << no_decode.status.text();
+  EXPECT_EQ(no_decode.groups.at(0).of(Phase::prefill)->backend, "fa3");
+  EXPECT_TRUE(decode(no_decode).backend.empty());
+  for (const Refusal& r : no_decode.status.refusals()) EXPECT_EQ(r.backend, "flashmla");
+  std::swap(o.prefill, o.decode);
+  const Selection no_prefill = registry().explain(query(gqa()), device("cuda:sm90"), o);
+  EXPECT_NE(no_prefill.status.text().find("(prefill)"), std::string::npos)
+      << no_prefill.status.text();
+  EXPECT_FALSE(decode(no_prefill).backend.empty());
+}
+
 TEST(Selection, UnknownNamesGetTheNearest) {
   SelectionOptions o = kAll;
   o.prefill = "flashinfr";
