@@ -5,33 +5,20 @@
 
 #include <vector>
 
+#include "plan/paged_batch.hpp"
+
 namespace attune::plan {
 namespace {
 
 constexpr std::int32_t kPage = 16;
 
 /// Decodes of one row a token; every page id is its place in its request's table.
-struct Batch {
-  explicit Batch(std::vector<std::int32_t> kv_lens, std::int32_t qo_len = 1) {
-    for (const std::int32_t kv_len : kv_lens) {
-      const std::int32_t pages = (kv_len + kPage - 1) / kPage;
-      for (std::int32_t p = 0; p < pages; ++p) indices.push_back(p);
-      kv_indptr.push_back(kv_indptr.back() + pages);
-      last.push_back(kv_len - (pages - 1) * kPage);
-      qo_indptr.push_back(qo_indptr.back() + qo_len);
+struct Batch : PagedBatch {
+  explicit Batch(const std::vector<std::int32_t>& kv_lens, std::int32_t qo_len = 1)
+      : PagedBatch(BatchForm::extend, kPage, each_with(qo_len, kv_lens), 0) {
+    for (const std::int32_t kv_len : kv_lens)
       for (std::int32_t r = 0; r < qo_len; ++r) visible.push_back({0, kv_len - qo_len + r + 1});
-    }
   }
-  [[nodiscard]] BatchView view(const std::vector<PrefixGroup>& groups) const {
-    return {.form = BatchForm::extend,
-            .page_size = kPage,
-            .qo_indptr = qo_indptr,
-            .kv_indptr = kv_indptr,
-            .kv_indices = indices,
-            .kv_last_page_len = last,
-            .prefix_groups = groups};
-  }
-  std::vector<std::int32_t> qo_indptr{0}, kv_indptr{0}, indices, last;
   std::vector<attention::KeyRange> visible;
 };
 
@@ -49,7 +36,9 @@ const CascadeCosts kCosts{.decode_read = 8.0,
 
 Cascade levels(const Batch& batch, const std::vector<PrefixGroup>& groups,
                CascadeMode mode = CascadeMode::always, std::int64_t room = kRoom) {
-  return find_levels(batch.view(groups), batch.visible, kCosts, mode, room);
+  BatchView view = batch.view;
+  view.prefix_groups = groups;
+  return find_levels(view, batch.visible, kCosts, mode, room);
 }
 
 TEST(Cascade, LevelsLieEndToEnd) {

@@ -8,35 +8,16 @@
 
 #include <attune/validate.hpp>
 
-#include "base/math.hpp"
+#include "plan/paged_batch.hpp"
 
 namespace attune::plan {
 namespace {
 
 using Ints = std::vector<std::int32_t>;
 
-/// Page ids of request i begin at 100 * i.
-struct Batch {
-  Ints qo_indptr{0}, kv_indptr{0}, kv_indices, kv_last_page_len;
-  BatchView view;
-
-  Batch(const std::vector<std::pair<int, int>>& requests, std::int32_t page_size) {
-    std::int32_t name = 0;
-    for (const auto& [rows, keys] : requests) {
-      qo_indptr.push_back(qo_indptr.back() + rows);
-      const std::int32_t pages = base::ceil_div(keys, page_size);
-      kv_indptr.push_back(kv_indptr.back() + pages);
-      for (std::int32_t i = 0; i < pages; ++i) kv_indices.push_back(name + i);
-      kv_last_page_len.push_back(pages == 0 ? 0 : keys - (pages - 1) * page_size);
-      name += 100;
-    }
-    view = {.form = BatchForm::extend,
-            .page_size = page_size,
-            .qo_indptr = qo_indptr,
-            .kv_indptr = kv_indptr,
-            .kv_indices = kv_indices,
-            .kv_last_page_len = kv_last_page_len};
-  }
+struct Batch : PagedBatch {
+  Batch(const std::vector<std::pair<std::int32_t, std::int32_t>>& requests, std::int32_t page_size)
+      : PagedBatch(BatchForm::extend, page_size, requests, 100) {}
 };
 
 TEST(ChunkStages, RowsOfTwoChunks) {
@@ -56,7 +37,7 @@ TEST(ChunkStages, RowsOfTwoChunks) {
 
 TEST(ChunkStages, EveryRowAndEveryKeyOnce) {
   const AttentionSpec spec{.variant = Variant::gqa};
-  const std::vector<std::vector<std::pair<int, int>>> batches{
+  const std::vector<std::vector<std::pair<std::int32_t, std::int32_t>>> batches{
       {{1, 1}, {0, 9}, {3, 0}, {5, 3}, {70, 131}, {33, 33}},
       {{200, 200}, {1, 96}, {1, 97}, {64, 64}},
       {{1, 0}},

@@ -3,28 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <vector>
+
+#include "plan/paged_batch.hpp"
 
 namespace attune::plan {
 namespace {
 
-struct Lengths {
-  std::vector<std::int32_t> qo_indptr{0};
-  std::vector<std::int32_t> kv_indptr{0};
-  std::vector<std::int32_t> last_page;
-  BatchView view;
-  explicit Lengths(const std::vector<int>& kv_lens, std::int32_t page_size) {
-    for (int n : kv_lens) {
-      qo_indptr.push_back(qo_indptr.back() + 1);
-      const int pages = (n + page_size - 1) / page_size;
-      kv_indptr.push_back(kv_indptr.back() + pages);
-      last_page.push_back(n == 0 ? 0 : n - (pages - 1) * page_size);
-    }
-    view.form = BatchForm::decode;
-    view.page_size = page_size;
-    view.qo_indptr = qo_indptr;
-    view.kv_indptr = kv_indptr;
-    view.kv_last_page_len = last_page;
-  }
+struct Lengths : PagedBatch {
+  Lengths(const std::vector<std::int32_t>& kv_lens, std::int32_t page_size)
+      : PagedBatch(BatchForm::decode, page_size, each_with(1, kv_lens), 0) {}
 };
 
 attention::CutRule rule_of(int workers, int units, int requests, int max_parts, int min_tiles,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/math.hpp"
+#include "plan/paged_batch.hpp"
 
 namespace attune::plan {
 namespace {
@@ -21,31 +22,17 @@ using attention::LatentMerge;
 struct Lengths {
   std::vector<std::int32_t> qo;
   std::vector<std::int32_t> kv;
+
+  [[nodiscard]] std::vector<std::pair<std::int32_t, std::int32_t>> requests() const {
+    std::vector<std::pair<std::int32_t, std::int32_t>> pairs;
+    for (std::size_t i = 0; i < qo.size(); ++i) pairs.emplace_back(qo[i], kv[i]);
+    return pairs;
+  }
 };
 
-/// A paged batch whose pages are 1000, 1001, … in order, and the arrays it points into.
-struct Batch {
-  explicit Batch(const Lengths& lengths) {
-    for (std::size_t i = 0; i < lengths.qo.size(); ++i) {
-      qo_indptr.push_back(qo_indptr.back() + lengths.qo[i]);
-      const std::int32_t pages = base::ceil_div(lengths.kv[i], 64);
-      kv_indptr.push_back(kv_indptr.back() + pages);
-      last.push_back(pages == 0 ? 0 : lengths.kv[i] - (pages - 1) * 64);
-      for (std::int32_t p = 0; p < pages; ++p)
-        indices.push_back(1000 + static_cast<std::int32_t>(indices.size()));
-    }
-    view.form = BatchForm::extend;
-    view.page_size = 64;
-    view.qo_indptr = qo_indptr;
-    view.kv_indptr = kv_indptr;
-    view.kv_indices = indices;
-    view.kv_last_page_len = last;
-  }
-  std::vector<std::int32_t> qo_indptr{0};
-  std::vector<std::int32_t> kv_indptr{0};
-  std::vector<std::int32_t> indices;
-  std::vector<std::int32_t> last;
-  BatchView view;
+struct Batch : PagedBatch {
+  explicit Batch(const Lengths& lengths)
+      : PagedBatch(BatchForm::extend, 64, lengths.requests(), 1 << 12) {}
 };
 
 std::vector<Lengths> batches() {
@@ -121,7 +108,7 @@ TEST(LatentWork, CoversEveryBlocksKeysOnce) {
         ASSERT_LE(item.tile_end, base::ceil_div(item.kv_len, 64));
         if (item.tile_begin < item.tile_end) {
           EXPECT_EQ(item.first_page,
-                    batch.indices[static_cast<std::size_t>(item.entry_begin + item.tile_begin)]);
+                    batch.kv_indices[static_cast<std::size_t>(item.entry_begin + item.tile_begin)]);
         }
         for (std::int32_t lane = 0; lane < shape.lanes; ++lane) {
           const std::int32_t block = item.first_block + lane;

@@ -8,6 +8,8 @@
 #include <set>
 #include <vector>
 
+#include "plan/paged_batch.hpp"
+
 namespace attune::plan {
 namespace {
 
@@ -15,28 +17,12 @@ constexpr std::int32_t kPage = 16;
 const PrefillShape kShape{.num_kv_heads = 2, .gqa_group_size = 3, .workers = 64};
 
 /// Decodes and short extends of a 40-page prefix; the first two share five pages more.
-struct Batch {
-  Batch() {
-    const std::vector<std::int32_t> kv_lens{720, 800, 641, 640, 90};
-    const std::vector<std::int32_t> qo_lens{1, 4, 1, 30, 2};
-    for (std::size_t i = 0; i < kv_lens.size(); ++i) {
-      const std::int32_t pages = (kv_lens[i] + kPage - 1) / kPage;
-      for (std::int32_t p = 0; p < pages; ++p) indices.push_back(p);
-      kv_indptr.push_back(kv_indptr.back() + pages);
-      last.push_back(kv_lens[i] - (pages - 1) * kPage);
-      qo_indptr.push_back(qo_indptr.back() + qo_lens[i]);
-    }
-    view = {.form = BatchForm::mixed,
-            .page_size = kPage,
-            .qo_indptr = qo_indptr,
-            .kv_indptr = kv_indptr,
-            .kv_indices = indices,
-            .kv_last_page_len = last,
-            .prefix_groups = groups};
+struct Batch : PagedBatch {
+  Batch()
+      : PagedBatch(BatchForm::mixed, kPage, {{1, 720}, {4, 800}, {1, 641}, {30, 640}, {2, 90}}, 0) {
+    view.prefix_groups = groups;
   }
-  std::vector<std::int32_t> qo_indptr{0}, kv_indptr{0}, indices, last;
   std::vector<PrefixGroup> groups{{0, 4, 40}, {0, 2, 45}};
-  BatchView view;
 };
 
 Cascade all_levels(const Batch& batch, const std::vector<attention::TokenRule>& rules) {

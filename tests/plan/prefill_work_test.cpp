@@ -4,28 +4,17 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
+#include <vector>
+
+#include "plan/paged_batch.hpp"
 
 namespace attune::plan {
 namespace {
 
-struct Batch {
-  std::vector<std::int32_t> qo_indptr{0};
-  std::vector<std::int32_t> kv_indptr{0};
-  std::vector<std::int32_t> last_page;
-  BatchView view;
-  Batch(const std::vector<std::pair<int, int>>& qo_and_kv, std::int32_t page_size) {
-    for (const auto& [qo, kv] : qo_and_kv) {
-      qo_indptr.push_back(qo_indptr.back() + qo);
-      const int pages = (kv + page_size - 1) / page_size;
-      kv_indptr.push_back(kv_indptr.back() + pages);
-      last_page.push_back(kv == 0 ? 0 : kv - (pages - 1) * page_size);
-    }
-    view.form = BatchForm::mixed;
-    view.page_size = page_size;
-    view.qo_indptr = qo_indptr;
-    view.kv_indptr = kv_indptr;
-    view.kv_last_page_len = last_page;
-  }
+struct Batch : PagedBatch {
+  Batch(const std::vector<std::pair<std::int32_t, std::int32_t>>& requests, std::int32_t page_size)
+      : PagedBatch(BatchForm::mixed, page_size, requests, 0) {}
 };
 
 /// Every (row, visible key) lies in exactly one item, and parts of a block agree with each other.
