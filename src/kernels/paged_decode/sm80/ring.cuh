@@ -1,5 +1,5 @@
 // A warp's private ring of KV tiles: the warp that computes also loads, so no barrier of the CTA is
-// met in the main loop (docs/kernels/paged_decode.md).
+// met in the main loop (docs/kernels/paged_decode-cuda.md).
 #pragma once
 
 #include "kernels/paged_decode/sm80/params.hpp"

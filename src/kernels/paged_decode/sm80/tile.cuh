@@ -1,5 +1,5 @@
 // What a warp does with one KV tile. Keys stand on the M side of the product and query heads on the
-// N side, so a GQA group of 8 wastes nothing (docs/kernels/paged_decode.md):
+// N side, so a GQA group of 8 wastes nothing (docs/kernels/paged_decode-cuda.md):
 //
 //   S^T [tokens x heads] = K Q^T        softmax down the columns        O^T [dims x heads] += V^T
 //   P^T
