@@ -1,4 +1,4 @@
-// The oracle of linear attention against the hand-worked vectors of the algorithm notes, section p.
+// The oracle of linear attention against the vectors worked by hand.
 #include <gtest/gtest.h>
 
 #include <array>
