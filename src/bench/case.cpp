@@ -214,6 +214,54 @@ double linear_flops(const AttentionSpec& s, double tokens, bool chunked) {
   return tokens * (s.linear_num_v_heads * (state + triangle) + keys * scores);
 }
 
+/// Heads and pages of softmax attention, and what its variant adds.
+Status read_softmax(const std::vector<std::string_view>& part, Case& c) {
+  AttentionSpec& s = c.spec;
+  int heads = 0;
+  if (!whole_number(part[4], "gqa", heads))
+    return malformed(c.name, join("the group size is '", part[4], "'"));
+  if (!whole_number(part[5], "page", c.page_size))
+    return malformed(c.name, join("the page is '", part[5], "'"));
+  if (c.shared % c.page_size != 0)
+    return malformed(c.name, join(c.shared, " shared keys do not fill pages of ", c.page_size));
+  const bool latent = is_latent(s.variant);
+  s.num_kv_heads = latent ? 1 : kKvHeads;
+  s.num_qo_heads = heads * s.num_kv_heads;
+  double scale_dim = s.head_dim_qk;
+  if (latent) {
+    if (s.head_dim_qk <= kLatentRank)
+      return malformed(c.name, join("a latent key is wider than ", kLatentRank));
+    s.kv_lora_rank = s.head_dim_vo = kLatentRank;
+    s.qk_rope_head_dim = s.head_dim_qk - kLatentRank;
+    scale_dim = 192;  // of the expanded form
+  }
+  if (s.variant == Variant::dual_chunk) {
+    if (c.shared > 0) return malformed(c.name, "chunks are read request by request");
+    s.dual_chunk_len = kDualChunk;
+  }
+  if (s.variant == Variant::sparse_mla) {
+    if (c.shared > 0) return malformed(c.name, "sparse lists have no keys in common");
+    s.index_num_heads = 64;  // DeepSeek-V3.2's
+    s.index_head_dim = 128;
+    s.index_topk = 2048;
+    s.index_dtype = s.q_dtype;
+  }
+  s.sm_scale = static_cast<float>(1.0 / std::sqrt(scale_dim));
+  return {};
+}
+
+/// Heads of linear attention.
+Status read_linear(const std::vector<std::string_view>& part, Case& c) {
+  int heads = 0;
+  if (!whole_number(part[4], "h", heads))
+    return malformed(c.name, join("the heads are '", part[4], "'"));
+  c.spec.q_dtype = c.spec.o_dtype = c.spec.kv_dtype;
+  c.spec.kv_dtype = DType::f32;  // of the state
+  c.spec.kv_scales = false;
+  make_linear(c, heads);
+  return {};
+}
+
 }  // namespace
 
 double Case::flops() const {
@@ -309,45 +357,7 @@ Result<Case> parse_case(std::string_view name) {
   if (c.flat && c.shared == 0) return malformed(name, "nothing is shared that could be read flat");
   if (linear && c.shared > 0) return malformed(name, "linear operations have no keys to share");
 
-  int heads = 0;
-  if (linear) {
-    if (!whole_number(part[4], "h", heads))
-      return malformed(name, join("the heads are '", part[4], "'"));
-    s.kv_dtype = DType::f32;  // of the state
-    s.q_dtype = s.o_dtype = *dtype;
-    s.kv_scales = false;
-    make_linear(c, heads);
-    return c;
-  }
-  if (!whole_number(part[4], "gqa", heads))
-    return malformed(name, join("the group size is '", part[4], "'"));
-  if (!whole_number(part[5], "page", c.page_size))
-    return malformed(name, join("the page is '", part[5], "'"));
-  if (c.shared % c.page_size != 0)
-    return malformed(name, join(c.shared, " shared keys do not fill pages of ", c.page_size));
-  const bool latent = is_latent(s.variant);
-  s.num_kv_heads = latent ? 1 : kKvHeads;
-  s.num_qo_heads = heads * s.num_kv_heads;
-  double scale_dim = s.head_dim_qk;
-  if (latent) {
-    if (s.head_dim_qk <= kLatentRank)
-      return malformed(name, join("a latent key is wider than ", kLatentRank));
-    s.kv_lora_rank = s.head_dim_vo = kLatentRank;
-    s.qk_rope_head_dim = s.head_dim_qk - kLatentRank;
-    scale_dim = 192;  // of the expanded form
-  }
-  if (s.variant == Variant::dual_chunk) {
-    if (c.shared > 0) return malformed(name, "chunks are read request by request");
-    s.dual_chunk_len = kDualChunk;
-  }
-  if (s.variant == Variant::sparse_mla) {
-    if (c.shared > 0) return malformed(name, "sparse lists have no keys in common");
-    s.index_num_heads = 64;  // DeepSeek-V3.2's
-    s.index_head_dim = 128;
-    s.index_topk = 2048;
-    s.index_dtype = s.q_dtype;
-  }
-  s.sm_scale = static_cast<float>(1.0 / std::sqrt(scale_dim));
+  if (Status bad = linear ? read_linear(part, c) : read_softmax(part, c); !bad.ok()) return bad;
   return c;
 }
 

@@ -86,10 +86,8 @@ Result<std::vector<text::TokenId>> encode_turn(const text::ChatTemplate& chat,
   return tokenizer.encode(*turn, {.add_special = false, .parse_special = true});
 }
 
-}  // namespace
-
-void add_generate_options(CLI::App& command, GenerateOptions& o) {
-  add_common_options(command, o.common);
+/// What is continued, and where it ends.
+void add_text_options(CLI::App& command, GenerateOptions& o) {
   command.add_option("--prompt", o.prompt, "text to continue");
   command.add_option("--prompt-file", o.prompt_file,
                      "one prompt a line (of a .jsonl file: one JSON string a line); all run at "
@@ -101,6 +99,12 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
   command.add_option("--max-new-tokens", o.max_new_tokens, "tokens to generate")
       ->check(zero_or_more())
       ->capture_default_str();
+  command.add_option("--stop", o.stop, "end at this text, which is not shown; repeatable");
+  command.add_flag("--ignore-eos", o.ignore_eos, "go on after the model's end tokens");
+}
+
+/// How a token is chosen.
+void add_sampling_options(CLI::App& command, GenerateOptions& o) {
   command.add_option("--temperature", o.sampling.temperature, "0 = greedy")->capture_default_str();
   command.add_option("--top-k", o.sampling.top_k, "keep the k best; 0 = all")
       ->capture_default_str();
@@ -110,8 +114,10 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
       ->capture_default_str();
   command.add_option("--repetition-penalty", o.sampling.repetition_penalty, "1 = off")
       ->capture_default_str();
-  command.add_option("--stop", o.stop, "end at this text, which is not shown; repeatable");
-  command.add_flag("--ignore-eos", o.ignore_eos, "go on after the model's end tokens");
+}
+
+/// How the engine runs requests.
+void add_engine_options(CLI::App& command, GenerateOptions& o) {
   command
       .add_option("--chunk-size", o.chunk_size,
                   "prompt tokens a step (" + std::to_string(kChunkSize) + "; with --perplexity " +
@@ -154,6 +160,9 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
                   "cached latents that are expanded at once; 0 = " +
                       std::to_string(runtime::LatentOptions{}.chunk_tokens))
       ->check(zero_or_more());
+}
+
+void add_speculation_options(CLI::App& command, GenerateOptions& o) {
   command
       .add_option("--speculate", o.speculate,
                   "none or ngram: guess the next tokens from earlier ones and verify them in one "
@@ -175,6 +184,16 @@ void add_generate_options(CLI::App& command, GenerateOptions& o) {
                   "with --speculate: exact (each draft as a decode, the default) or together (one "
                   "batch a request, which reads keys once and may round near-ties otherwise)")
       ->check(CLI::IsMember({"exact", "together"}));
+}
+
+}  // namespace
+
+void add_generate_options(CLI::App& command, GenerateOptions& o) {
+  add_common_options(command, o.common);
+  add_text_options(command, o);
+  add_sampling_options(command, o);
+  add_engine_options(command, o);
+  add_speculation_options(command, o);
   // A file is scored as it is: nothing is generated, and one window runs at a time.
   CLI::Option* perplexity = command.get_option("--perplexity");
   for (const char* other :

@@ -152,100 +152,108 @@ void GqaMixer::lay_out(StepMemory& memory, std::int64_t num_tokens) const {
   (void)take(memory, num_tokens);
 }
 
-Status GqaMixer::forward(Step& step, const TensorView& x, const TensorView& out) const {
-  const auto frame = step.memory.frame();
-  const Tensors t = take(step.memory, step.num_tokens);
-  Ops& ops = step.ops;
-  ops.linear(*qkv_, x, t.qkv);
-
+GqaMixer::Heads GqaMixer::heads_of(const TensorView& qkv) const {
   const std::int64_t dim = config_.head_dim_qk;
   const std::int64_t q_dim = dim * (config_.output_gate ? 2 : 1);
   const std::int64_t q_width = config_.num_qo_heads * q_dim;
   const std::int64_t k_width = config_.num_kv_heads * dim;
   const std::int64_t v_width =
       static_cast<std::int64_t>(config_.num_kv_heads) * config_.head_dim_vo;
-  const TensorView q_columns = columns(t.qkv, 0, q_width);
-  TensorView q = heads(q_columns, q_dim);
-  TensorView gate = q;
-  q.shape[2] = dim;
-  TensorView k;
-  TensorView v;
-  if (writes_cache()) {
-    k = heads(columns(t.qkv, q_width, k_width), dim);
-    if (config_.k_is_v) {
-      v = heads(t.values, config_.head_dim_vo);
-      ops.convert(k, v);
-    } else {
-      v = heads(columns(t.qkv, q_width + k_width, v_width), config_.head_dim_vo);
-    }
+  Heads h;
+  h.q_columns = columns(qkv, 0, q_width);
+  h.q = heads(h.q_columns, q_dim);
+  if (config_.output_gate) {
+    h.gate = h.q;
+    h.gate.data = static_cast<float*>(h.q.data) + dim;
+    h.gate.shape[2] = dim;
+    h.q.shape[2] = dim;
   }
+  if (writes_cache()) {
+    h.k_columns = columns(qkv, q_width, k_width);
+    h.k = heads(h.k_columns, dim);
+    if (!config_.k_is_v) h.v = heads(columns(qkv, q_width + k_width, v_width), config_.head_dim_vo);
+  }
+  return h;
+}
 
-  // The L2 norm of Llama-4 comes after the rotation, and only where there is one.
+/// Norms, rotations and factors, in the order of the models: the L2 norm of Llama-4 comes after the
+/// rotation, and only where there is one.
+void GqaMixer::prepare(Step& step, const Heads& h) const {
+  Ops& ops = step.ops;
   const bool norm_first =
       config_.qk_norm == QkNorm::per_head || config_.qk_norm == QkNorm::per_layer;
   const bool norm_last = config_.qk_norm == QkNorm::l2 && rope_ >= 0;
   const auto normalise = [&] {
-    apply_qk_norm(ops, config_.qk_norm, q_norm_, q_columns, dim, q);
+    apply_qk_norm(ops, config_.qk_norm, q_norm_, h.q_columns, config_.head_dim_qk, h.q);
     if (writes_cache())
-      apply_qk_norm(ops, config_.qk_norm, k_norm_, columns(t.qkv, q_width, k_width), dim, k);
+      apply_qk_norm(ops, config_.qk_norm, k_norm_, h.k_columns, config_.head_dim_qk, h.k);
   };
   if (norm_first) normalise();
   if (rope_ >= 0) {
     const TensorView& cos_sin = step.cos_sin[static_cast<std::size_t>(rope_)];
-    if (!in_chunks()) ops.rope(q, cos_sin, 0, config_.rope.interleaved);
-    if (writes_cache()) ops.rope(k, cos_sin, 0, config_.rope.interleaved);
+    if (!in_chunks()) ops.rope(h.q, cos_sin, 0, config_.rope.interleaved);
+    if (writes_cache()) ops.rope(h.k, cos_sin, 0, config_.rope.interleaved);
   }
   if (norm_last) normalise();
   if (temperature_ >= 0)
-    ops.rope(q, step.query_scale[static_cast<std::size_t>(temperature_)], 0, false);
-  if (writes_cache()) {
-    if (config_.key_multiplier != 1.0) ops.scale(k, static_cast<float>(config_.key_multiplier), k);
-    if (config_.v_norm) ops.norm(v, v_norm_, v);
-    if (config_.value_scale != 1.0) ops.scale(v, static_cast<float>(config_.value_scale), v);
-  }
+    ops.rope(h.q, step.query_scale[static_cast<std::size_t>(temperature_)], 0, false);
+  if (!writes_cache()) return;
+  if (config_.key_multiplier != 1.0)
+    ops.scale(h.k, static_cast<float>(config_.key_multiplier), h.k);
+  if (config_.v_norm) ops.norm(h.v, v_norm_, h.v);
+  if (config_.value_scale != 1.0) ops.scale(h.v, static_cast<float>(config_.value_scale), h.v);
+}
 
+/// In the type that attention reads.
+GqaMixer::Heads GqaMixer::narrow(Step& step, const Tensors& t, const Heads& h) const {
+  if (narrows_together()) {
+    if (t.qkv_narrow.rank == 0) return h;
+    step.ops.convert(t.qkv, t.qkv_narrow);
+    return heads_of(t.qkv_narrow);
+  }
+  Heads narrow = h;
+  if (in_chunks()) {
+    turn_queries(step, h.q, t.queries);
+    narrow.q = heads(t.queries, std::int64_t{kDualChunkQueries} * config_.head_dim_qk);
+  }
+  narrow.q = narrowed(step.ops, narrow.q, t.q_narrow);
+  if (writes_cache()) {
+    narrow.k = narrowed(step.ops, h.k, t.k_narrow);
+    narrow.v = narrowed(step.ops, h.v, t.v_narrow);
+  }
+  return narrow;
+}
+
+Status GqaMixer::forward(Step& step, const TensorView& x, const TensorView& out) const {
+  const auto frame = step.memory.frame();
+  const Tensors t = take(step.memory, step.num_tokens);
+  Ops& ops = step.ops;
+  ops.linear(*qkv_, x, t.qkv);
+  Heads h = heads_of(t.qkv);
+  if (config_.k_is_v && writes_cache()) {
+    h.v = heads(t.values, config_.head_dim_vo);
+    ops.convert(h.k, h.v);
+  }
+  prepare(step, h);
+  const Heads read = narrow(step, t, h);
   const TensorView o = heads(t.o, config_.head_dim_vo);
   const TensorView attention_o = narrow_output(o, t.o_narrow);
-  TensorView attention_q;
-  if (t.qkv_narrow.rank != 0) {
-    ops.convert(t.qkv, t.qkv_narrow);
-    attention_q = heads(columns(t.qkv_narrow, 0, q_width), dim);
-    k = heads(columns(t.qkv_narrow, q_width, k_width), dim);
-    v = heads(columns(t.qkv_narrow, q_width + k_width, v_width), config_.head_dim_vo);
-  } else {
-    if (in_chunks()) {
-      turn_queries(step, q, t.queries);
-      q = heads(t.queries, kDualChunkQueries * dim);
-    }
-    attention_q = narrowed(ops, q, t.q_narrow);
-  }
-  if (writes_cache() && t.qkv_narrow.rank == 0) {
-    k = narrowed(ops, k, t.k_narrow);
-    v = narrowed(ops, v, t.v_narrow);
-  }
-  AttentionTensors tensors{.q = attention_q,
-                           .k = {},
-                           .v = {},
-                           .o = attention_o,
-                           .sinks = static_cast<const float*>(sinks_.data()),
-                           .layer = layer_,
-                           .kv_layer = kv_layer_,
-                           .group = group_,
-                           .cached = config_.kind != AttentionLayerKind::encoder};
-  if (writes_cache()) {
-    tensors.k = k;
-    tensors.v = v;
-  }
-  if (Status s = attend(step, tensors); !s.ok()) return s;
+  if (Status s = attend(step, {.q = read.q,
+                               .k = read.k,
+                               .v = read.v,
+                               .o = attention_o,
+                               .sinks = static_cast<const float*>(sinks_.data()),
+                               .layer = layer_,
+                               .kv_layer = kv_layer_,
+                               .group = group_,
+                               .cached = config_.kind != AttentionLayerKind::encoder});
+      !s.ok())
+    return s;
 
   // Products that multiply what attention wrote need no copy of it.
   const bool as_written = t.o_narrow.rank != 0 && t.o_narrow.dtype == ops.product_dtype();
   if (!as_written) widen_output(ops, o, t.o_narrow);
-  if (config_.output_gate) {
-    gate.data = static_cast<float*>(gate.data) + dim;
-    gate.shape[2] = dim;
-    ops.sigmoid_gate(as_written ? attention_o : o, gate, o);
-  }
+  if (config_.output_gate) ops.sigmoid_gate(as_written ? attention_o : o, h.gate, o);
   ops.linear(*output_, as_written && !config_.output_gate ? t.o_narrow : t.o, out);
   return {};
 }

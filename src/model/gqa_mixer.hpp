@@ -28,6 +28,15 @@ class GqaMixer final : public LayerPart {
     /// attention_call.hpp; q, k and v by themselves, or all three as they lie in qkv.
     TensorView q_narrow, k_narrow, v_narrow, qkv_narrow, o_narrow;
   };
+  /// [tokens, heads, head dim] in a product's output; k and v of a layer that writes its cache.
+  struct Heads {
+    TensorView q_columns, k_columns;  ///< [tokens, width], for norms of a whole layer
+    TensorView q, k, v;
+    TensorView gate;  ///< beside q
+  };
+  [[nodiscard]] Heads heads_of(const TensorView& qkv) const;
+  void prepare(Step& step, const Heads& h) const;
+  [[nodiscard]] Heads narrow(Step& step, const Tensors& t, const Heads& h) const;
   [[nodiscard]] Tensors take(StepMemory& memory, std::int64_t num_tokens) const;
   [[nodiscard]] bool narrows_together() const;
   /// The queries of every head, turned for each kind of keys.
