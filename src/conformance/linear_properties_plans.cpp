@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/join.hpp"
+#include "conformance/layers_of_one_plan.hpp"
 #include "conformance/linear_properties.hpp"
 #include "conformance/linear_scene.hpp"
 
@@ -12,36 +13,14 @@ namespace attune::conformance {
 namespace {
 
 Outcome plan_serves_layers(const Subject& subject, const Case& one) {
-  auto scene = set_up_linear(subject, one);
-  if (!scene.ok()) return outcome_of(scene.status(), one);
-  auto first = scene->stage->prepare(whole_step(one));
-  if (!first.ok()) return failed(first.status().text());
-  auto workspace = scene->stage->workspace(scene->backend->workspace_size((*first)->bounds));
-  if (!workspace.ok()) return failed(workspace.status().text());
-  const Stream stream = scene->stage->memory().stream();
-  auto plan = scene->backend->plan((*first)->batch, workspace->view, stream);
-  if (!plan.ok()) return outcome_of(plan.status(), one);
-  for (std::uint64_t layer = 0; layer < 3; ++layer) {
-    // Each layer has pools and values of its own, on the same slots.
-    const LinearProblem problem = make_linear_problem(one, layer);
-    auto stage = LinearStage::make(subject, one, problem);
-    if (!stage.ok()) return failed(stage.status().text());
-    auto prepared = (*stage)->prepare(whole_step(one));
-    if (!prepared.ok()) return failed(prepared.status().text());
-    (*prepared)->call.layer = static_cast<int>(layer);
-    if (Status s = scene->backend->run(**plan, (*prepared)->call, stream); !s.ok())
-      return outcome_of(s, one);
-    LinearAnswer answer = (*stage)->blank_answer();
-    if (Status s = (*stage)->collect(**prepared, answer); !s.ok()) return failed(s.text());
-    if (Status s = (*stage)->collect_states(answer); !s.ok()) return failed(s.text());
-    Outcome o = against_reference(subject, problem, answer);
-    if (o.verdict != Verdict::passed) {
-      o.reason = base::join("layer ", layer, ": ", o.reason);
-      return o;
-    }
-  }
-  const Status intact = workspace->check_guards();
-  return intact.ok() ? Outcome{} : failed(intact.text());
+  return layers_of_one_plan(
+      subject, one, set_up_linear(subject, one),
+      [&](std::uint64_t layer) { return make_linear_problem(one, layer); },
+      [](const LinearPrepared& p) { return p.bounds; },
+      [](LinearStage& stage, const LinearPrepared& p, LinearAnswer& answer) {
+        const Status s = stage.collect(p, answer);
+        return s.ok() ? stage.collect_states(answer) : s;
+      });
 }
 
 Outcome workspace_exact(const Subject& subject, const Case& one) {

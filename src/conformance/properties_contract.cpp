@@ -3,7 +3,10 @@
 #include <utility>
 #include <vector>
 
+#include <attune/validate.hpp>
+
 #include "base/join.hpp"
+#include "conformance/layers_of_one_plan.hpp"
 #include "conformance/properties.hpp"
 #include "conformance/scene.hpp"
 
@@ -13,36 +16,11 @@ namespace {
 constexpr std::int64_t kHugeElements = (std::int64_t{1} << 32) + (std::int64_t{1} << 24);
 
 Outcome plan_serves_layers(const Subject& subject, const Case& one) {
-  auto scene = set_up(subject, one);
-  if (!scene.ok()) return outcome_of(scene.status(), one);
-  auto first = scene->stage->prepare(whole_step(one));
-  if (!first.ok()) return failed(first.status().text());
-  auto workspace = scene->stage->workspace(*scene->backend, (*first)->batch);
-  if (!workspace.ok()) return failed(workspace.status().text());
-  const Stream stream = scene->stage->memory().stream();
-  auto plan = scene->backend->plan((*first)->batch, workspace->view, stream);
-  if (!plan.ok()) return outcome_of(plan.status(), one);
-  Outcome worst;
-  for (std::uint64_t layer = 0; layer < 3; ++layer) {
-    // Each layer has pools and values of its own, on the same pages.
-    const Problem problem = make_problem(one, layer);
-    auto stage = Stage::make(subject, one, problem);
-    if (!stage.ok()) return failed(stage.status().text());
-    auto prepared = (*stage)->prepare(whole_step(one));
-    if (!prepared.ok()) return failed(prepared.status().text());
-    (*prepared)->call.layer = static_cast<int>(layer);
-    if (Status s = scene->backend->run(**plan, (*prepared)->call, stream); !s.ok())
-      return outcome_of(s, one);
-    Answer answer = (*stage)->blank_answer();
-    if (Status s = (*stage)->collect(**prepared, answer); !s.ok()) return failed(s.text());
-    worst = against_reference(subject, problem, answer);
-    if (worst.verdict != Verdict::passed) {
-      worst.reason = base::join("layer ", layer, ": ", worst.reason);
-      return worst;
-    }
-  }
-  if (Status s = workspace->check_guards(); !s.ok()) return failed(s.text());
-  return worst;
+  return layers_of_one_plan(
+      subject, one, set_up(subject, one),
+      [&](std::uint64_t layer) { return make_problem(one, layer); },
+      [](const Prepared& p) { return attention::bounds_of(p.batch); },
+      [](Stage& stage, const Prepared& p, Answer& answer) { return stage.collect(p, answer); });
 }
 
 Outcome workspace_exact(const Subject& subject, const Case& one) {
