@@ -65,8 +65,8 @@ inline constexpr BackendDescriptor kDescriptor{
                       Feature::tree_verify | Feature::cascade | Feature::batch_invariant |
                       Feature::deterministic | Feature::chunked_prefix},
          shared::kDualChunk,
-         shared::kSparseLatents,
          shared::kSparsePackedLatents,
+         shared::kSparseLatents,
          shared::kCompressed},
     .paper = "Online softmax, arXiv:1805.02867; FlashAttention-2, arXiv:2307.08691; Flash-Decoding",
 };

@@ -64,8 +64,8 @@ inline constexpr BackendDescriptor kDescriptor{
                       Feature::tree_verify | Feature::batch_invariant | Feature::deterministic |
                       Feature::chunked_prefix},
          shared::kDualChunk,
-         shared::kSparseLatents,
          shared::kSparsePackedLatents,
+         shared::kSparseLatents,
          shared::kCompressedWithRagged,
          {.device = DeviceKind::cpu,
           .status = BackendStatus::stable,
