@@ -200,7 +200,7 @@ Launchable prepare(const Data& d, const Cut& cut) {
                                 .least_tiles = cut.least_tiles};
   const plan::LatentShape shape = plan::latent_shape(rules, d.view);
   if (!cut.older) {
-    l.hopper = d.p.packed ? sm90::packed_instance(shape.rows)
+    l.hopper = d.p.packed ? sm90::packed_instance(sm90::KeySource::packed, shape.rows)
                           : sm90::instance_of(dtype, d.p.page, shape.rows);
     expect_ok(sm90::prepare(l.hopper), "prepare");
   }

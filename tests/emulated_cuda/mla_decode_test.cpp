@@ -172,7 +172,7 @@ class Case {
       status = sm80::launch(gathering, grid, params, false, nullptr);
     } else {
       const sm90::Instance hopper = p_.packed
-                                        ? sm90::packed_instance(shape.rows)
+                                        ? sm90::packed_instance(sm90::KeySource::packed, shape.rows)
                                         : sm90::instance_of(DType::bf16, page_size_, shape.rows);
       EXPECT_TRUE(sm90::prepare(hopper).ok());
       const auto encoder = tensor_map::encoder();

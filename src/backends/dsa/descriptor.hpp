@@ -27,6 +27,19 @@ inline constexpr FeatureSet kBuilt =
           .features = kBuilt};
 }
 
+/// bf16 queries over the fp8 cache, 656 bytes a token.
+inline constexpr Capability kPackedRow{.device = DeviceKind::cuda,
+                                       .status = BackendStatus::experimental,
+                                       .sm = {{90, 90}},
+                                       .variants = {Variant::sparse_mla},
+                                       .phases = {Phase::prefill, Phase::decode},
+                                       .q_dtypes = {DType::bf16},
+                                       .kv_dtypes = {DType::fp8_e4m3},
+                                       .head_dims = {{576, 512}},
+                                       .preferred_page_size = 64,
+                                       .kv_layouts = {KvLayout::mla_latent_fp8},
+                                       .features = kBuilt};
+
 inline constexpr BackendDescriptor kDescriptor{
     .name = "dsa",
     .summary =
@@ -35,6 +48,7 @@ inline constexpr BackendDescriptor kDescriptor{
     .needs = "libattune_cuda.so and a Hopper GPU (compute capability 9.0); a library for HIP",
     .capabilities = {built_row(DType::bf16),
                      built_row(DType::f16),
+                     kPackedRow,
                      {.device = DeviceKind::cuda,
                       .sm = {{90, 90}, {100, 103}, {120, 121}},
                       .variants = {Variant::sparse_mla},

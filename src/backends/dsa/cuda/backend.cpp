@@ -7,6 +7,8 @@
 #include <attune/sparse_call.hpp>
 #include <attune/validate.hpp>
 
+#include "attention/packed_latent.hpp"
+#include "backends/dsa/cuda/checks.hpp"
 #include "backends/dsa/cuda/plan.hpp"
 #include "backends/dsa/descriptor.hpp"
 #include "backends/shared/alignment.hpp"
@@ -67,6 +69,8 @@ class DsaBackend final : public Backend {
             .scores = room_for_scores(bounds.max_qo_tokens, bounds.max_kv_len),
             .score_blocks = num_sms_};
   }
+  /// Whether latents are those of the fp8 cache, 656 bytes a token.
+  [[nodiscard]] bool packed() const { return context_.kv_layout == KvLayout::mla_latent_fp8; }
   [[nodiscard]] Result<attention::BatchFacts> facts_of(const BatchView& batch) const;
   [[nodiscard]] Status fill(DsaPlan& plan, const BatchView& batch, bool first, Stream stream) const;
   void choose_score_kernel(const BatchView& batch, DsaPlan& plan) const;
@@ -140,14 +144,17 @@ Status DsaBackend::append_kv(const LayerCall& call, Stream stream) {
   if (Status s = attention::validate_append(call, spec, context_.page_size, context_.kv_layout);
       !s.ok())
     return s;
-  const auto store = [&](const TensorView& in, const TensorView& cache, int columns, float scale) {
-    return append::launch(
-        shared::cuda::latent_append(call, in, cache, columns, scale, context_.page_size),
-        native(stream));
-  };
-  if (Status s = store(call.k, call.k_cache, spec.head_dim_qk, call.k_scale); !s.ok()) return s;
+  const append::Params latents = shared::cuda::latent_append(
+      call, call.k, call.k_cache, spec.head_dim_qk, call.k_scale, context_.page_size);
+  if (Status s = packed() ? append::launch_packed(latents, native(stream))
+                          : append::launch(latents, native(stream));
+      !s.ok())
+    return s;
   if (call.sparse == nullptr || !call.sparse->index_k.defined()) return {};
-  return store(call.sparse->index_k, call.sparse->index_cache, spec.index_head_dim, 1.0f);
+  return append::launch(
+      shared::cuda::latent_append(call, call.sparse->index_k, call.sparse->index_cache,
+                                  spec.index_head_dim, 1.0f, context_.page_size),
+      native(stream));
 }
 
 /// Blocks that choose a token's keys together: no more than have a multiprocessor each, for two
@@ -258,7 +265,8 @@ mla::Params DsaBackend::params_of(const DsaPlan& plan, const LayerCall& call) co
   p.k = keyless ? call.q.data : call.k_cache.data;
   // Kept keys are read by slot, as pages of one token.
   p.num_pages = keyless ? 1 : call.k_cache.shape[0] * context_.page_size;
-  p.k_token_stride = keyless ? spec.head_dim_qk : call.k_cache.stride[1];
+  const std::int64_t token = packed() ? attention::packed_latent::kTokenBytes : spec.head_dim_qk;
+  p.k_token_stride = keyless ? token : call.k_cache.stride[1];
   p.k_page_stride = p.k_token_stride;
   p.page_size = 1;
   p.causal = 0;  // lists hold visible keys alone
@@ -302,39 +310,6 @@ Status DsaBackend::run(const Plan& plan, const LayerCall& call, Stream stream) {
       {.blocks = plan::latent_groups(latent_.rules, mine.shape) * mine.shape.lanes,
        .merge_blocks = static_cast<int>(std::min<std::int64_t>(latent_.merge_blocks, most_joined))},
       p, native(stream));
-}
-
-/// What the kernels cannot, asked before anything of CUDA is touched.
-Status check_context(const BackendContext& context) {
-  const AttentionSpec& spec = context.spec;
-  if (context.device.kind != DeviceKind::cuda)
-    return unsupported(base::join("dsa runs on cuda, not on ", name(context.device.kind)));
-  if (spec.variant != Variant::sparse_mla)
-    return unsupported(base::join("dsa serves sparse_mla, not ", name(spec.variant)));
-  if (Status s = attention::validate_spec(spec); !s.ok()) return s;
-  if (context.batch_invariant)
-    return unsupported(
-        "dsa cuts work by the whole batch: a request's bits may depend on its neighbours");
-  if (context.kv_layout != KvLayout::mla_latent)
-    return unsupported(base::join("dsa reads mla_latent, not ", name(context.kv_layout)));
-  if (context.page_size < 1)
-    return invalid_argument(base::join("page_size must be positive, have ", context.page_size));
-  if (spec.head_dim_qk % 8 != 0 || spec.head_dim_vo % 8 != 0 || spec.head_dim_qk > mla::kDimQk)
-    return unsupported(base::join("dsa reads latents whose columns are multiples of 8, ",
-                                  mla::kDimQk, " at most, have ", spec.head_dim_vo, " + ",
-                                  spec.head_dim_qk - spec.head_dim_vo));
-  const DType dtype = spec.q_dtype;
-  if ((dtype != DType::bf16 && dtype != DType::f16) || spec.kv_dtype != dtype ||
-      spec.o_dtype != dtype || spec.index_dtype != dtype)
-    return unsupported(base::join(
-        "dsa wants q, o, latents and index keys all in bf16 or all in fp16, have ", name(dtype),
-        ", ", name(spec.o_dtype), ", ", name(spec.kv_dtype), " and ", name(spec.index_dtype)));
-  if (!products::serves(spec.index_num_heads, spec.index_head_dim) &&
-      scores::shared_bytes(spec.index_num_heads, spec.index_head_dim) > scores::kMostShared)
-    return unsupported(base::join("dsa keeps an index query in ", scores::kMostShared,
-                                  " bytes: ", spec.index_num_heads, " heads of ",
-                                  spec.index_head_dim, " numbers do not fit"));
-  return {};
 }
 
 }  // namespace

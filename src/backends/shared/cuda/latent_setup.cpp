@@ -28,9 +28,12 @@ Result<LatentSetup> hopper_setup(const BackendContext& context, const device::cu
   const DType dtype = context.spec.q_dtype;
   const bool packed = context.kv_layout == KvLayout::mla_latent_fp8;
   const auto instance_of = [&](int rows) {
-    if (packed) return mla::sm90::packed_instance(rows);
-    return keys == LatentKeys::lists ? mla::sm90::listed_instance(dtype, rows)
-                                     : mla::sm90::instance_of(dtype, context.page_size, rows);
+    const bool lists = keys == LatentKeys::lists;
+    if (packed)
+      return mla::sm90::packed_instance(
+          lists ? mla::sm90::KeySource::listed_packed : mla::sm90::KeySource::packed, rows);
+    return lists ? mla::sm90::listed_instance(dtype, rows)
+                 : mla::sm90::instance_of(dtype, context.page_size, rows);
   };
   plan::LatentRules rules =
       rules_of(context.spec, keys, mla::sm90::kRows, mla::sm90::kKeys, card.num_sms);

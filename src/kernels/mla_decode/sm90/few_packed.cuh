@@ -1,6 +1,6 @@
 // The Hopper latent kernel for 16 or 32 rows over the fp8 cache, 656 bytes a token.
 //
-// Pages come as they are, and are widened on their way into the products, whose M side takes its
+// Pages, or the tokens of a list, come as they are, and are widened on their way into the products, whose M side takes its
 // operand from registers: nothing wide is ever in shared memory. Bytes are converted twice, as keys
 // and as values, which costs fewer cycles than to store and load them widened. Two warpgroups take
 // turns at tiles, each with a softmax and outputs of its own, so that one's latencies are the
@@ -19,6 +19,31 @@
 #include "kernels/ptx/launch.cuh"
 
 namespace attune::kernels::mla_decode::sm90::few {
+
+/// An item's queries.
+template <int Rows>
+__device__ __forceinline__ void ask_packed_queries(PackedShared<Rows>& shared, const Params& params,
+                                                   const CUtensorMap& q_map,
+                                                   const attention::LatentItem& item, int block) {
+  ptx::mbarrier_arrive_expect(
+      shared.q_full,
+      static_cast<std::uint32_t>(kPanels * params.heads_per_block * params.tokens_per_block * 128));
+  for (int panel = 0; panel < kPanels; ++panel)
+    ptx::tma_load(panel < kRopePanel ? static_cast<void*>(shared.q[panel]) : shared.q_rope, q_map,
+                  shared.q_full, ptx::CacheHint::evict_normal, panel * 64,
+                  block % params.head_blocks * params.heads_per_block,
+                  item.q_token + block / params.head_blocks * params.tokens_per_block);
+}
+
+/// Who is first at the item's meeting, behind its last page.
+template <int Rows>
+__device__ __forceinline__ void draw_packed(PackedShared<Rows>& shared, const Params& params,
+                                            const attention::LatentItem& item, int lane_of_group,
+                                            std::uint32_t item_parity) {
+  ptx::mbarrier_wait(shared.read, item_parity);
+  if (item.meeting >= 0) shared.arrival = ptx::arrive_at(counter_of(params, item, lane_of_group));
+  ptx::mbarrier_arrive(shared.drawn);
+}
 
 /// Brings queries and pages. A lane of the warp asks for all of it.
 template <int Rows>
@@ -43,14 +68,7 @@ __device__ __forceinline__ void produce_packed(PackedShared<Rows>& shared, const
           (tile + 1 == item.tile_end || ptx::mbarrier_test(shared.q_empty, item_parity))) {
         wants_queries = false;
         ptx::mbarrier_wait(shared.q_empty, item_parity);
-        ptx::mbarrier_arrive_expect(shared.q_full,
-                                    static_cast<std::uint32_t>(kPanels * params.heads_per_block *
-                                                               params.tokens_per_block * 128));
-        for (int panel = 0; panel < kPanels; ++panel)
-          ptx::tma_load(panel < kRopePanel ? static_cast<void*>(shared.q[panel]) : shared.q_rope,
-                        q_map, shared.q_full, ptx::CacheHint::evict_normal, panel * 64,
-                        block % params.head_blocks * params.heads_per_block,
-                        item.q_token + block / params.head_blocks * params.tokens_per_block);
+        ask_packed_queries(shared, params, q_map, item, block);
       }
       const int stage = static_cast<int>(tiles % kPackedStages);
       ptx::mbarrier_wait(shared.k_empty[stage], tiles / kPackedStages % 2 ^ 1);
@@ -70,9 +88,61 @@ __device__ __forceinline__ void produce_packed(PackedShared<Rows>& shared, const
       }
       page = next;
     }
-    ptx::mbarrier_wait(shared.read, item_parity);
-    if (item.meeting >= 0) shared.arrival = ptx::arrive_at(counter_of(params, item, share.lane));
-    ptx::mbarrier_arrive(shared.drawn);
+    draw_packed(shared, params, item, share.lane, item_parity);
+    item_parity ^= 1;
+  }
+}
+
+/// Of lists: each lane of the warp asks for two tokens of a tile.
+template <int Rows>
+__device__ __forceinline__ void produce_listed(PackedShared<Rows>& shared, const Params& params,
+                                               const CUtensorMap& q_map) {
+  constexpr int kOfLane = kKeys / 32;
+  const Share share = share_of(params);
+  ptx::dependency_wait();
+  const auto hint = params.lanes == 1 ? ptx::CacheHint::evict_first : ptx::CacheHint::evict_normal;
+  std::uint32_t tiles = 0;
+  std::uint32_t item_parity = 1;
+  for (int i = share.begin; i < share.end; ++i) {
+    attention::LatentItem item = item_of(params, share, i);
+    fit_to_list(params, kKeys, item);
+    const int block = item.first_block + share.lane;
+    if (block >= item.num_blocks || item.tile_begin >= item.tile_end) continue;
+    int slot[kOfLane];
+    const auto look_up = [&](int tile) {
+#pragma unroll
+      for (int n = 0; n < kOfLane; ++n) {
+        const int key = tile * kKeys + 32 * n + lane();
+        slot[n] = key < item.kv_len ? params.kv_indices[item.entry_begin + key] : -1;
+      }
+    };
+    look_up(item.tile_begin);
+    bool wants_queries = lane() == 0;
+    for (int tile = item.tile_begin; tile < item.tile_end; ++tile, ++tiles) {
+      if (wants_queries &&
+          (tile + 1 == item.tile_end || ptx::mbarrier_test(shared.q_empty, item_parity))) {
+        wants_queries = false;
+        ptx::mbarrier_wait(shared.q_empty, item_parity);
+        ask_packed_queries(shared, params, q_map, item, block);
+      }
+      const int stage = static_cast<int>(tiles % kPackedStages);
+      ptx::mbarrier_wait(shared.k_empty[stage], tiles / kPackedStages % 2 ^ 1);
+      if (lane() == 0) {
+        const int valid = max(0, min(kKeys, item.kv_len - tile * kKeys));
+        ptx::mbarrier_arrive_expect(shared.k_full[stage],
+                                    static_cast<std::uint32_t>(valid * packed::kTokenBytes));
+      }
+      __syncwarp();
+#pragma unroll
+      for (int n = 0; n < kOfLane; ++n)
+        if (slot[n] >= 0)
+          ptx::bulk_load(shared.k[stage] + (32 * n + lane()) * packed::kTokenBytes,
+                         static_cast<const std::uint8_t*>(params.k) +
+                             std::int64_t{slot[n]} * params.k_page_stride,
+                         packed::kTokenBytes, shared.k_full[stage], hint);
+      look_up(tile + 1);
+    }
+    if (lane() == 0) draw_packed(shared, params, item, share.lane, item_parity);
     item_parity ^= 1;
   }
 }
@@ -82,7 +152,7 @@ __device__ __forceinline__ void arrive_of_warp(ptx::Mbarrier& barrier) {
   if (lane() == 0) ptx::mbarrier_arrive(barrier);
 }
 
-template <int N>
+template <int N, bool Lists>
 __device__ void consume_packed(PackedShared<N>& shared, const Params& params, int group) {
   const Share share = share_of(params);
   ptx::dependency_wait();
@@ -93,7 +163,8 @@ __device__ void consume_packed(PackedShared<N>& shared, const Params& params, in
   std::uint32_t item_parity = 0;
   Output<N> o;
   for (int i = share.begin; i < share.end; ++i) {
-    const attention::LatentItem item = item_of(params, share, i);
+    attention::LatentItem item = item_of(params, share, i);
+    if constexpr (Lists) fit_to_list(params, kKeys, item);
     const int block = item.first_block + share.lane;
     if (block >= item.num_blocks) continue;
     RowState<N> state;
@@ -114,7 +185,8 @@ __device__ void consume_packed(PackedShared<N>& shared, const Params& params, in
       const std::uint32_t at = tiles + static_cast<std::uint32_t>(n);
       const int stage = static_cast<int>(at % kPackedStages);
       std::uint8_t* const page = shared.k[stage];
-      const int valid = min(kKeys, item.kv_len - tile * kKeys);
+      // A part behind the end of its list has a tile without keys.
+      const int valid = max(0, min(kKeys, item.kv_len - tile * kKeys));
       Scores<N> s;
       ptx::mbarrier_wait(shared.k_full[stage], at / kPackedStages % 2);
       page_scores<N>(s, page, q, q_rope, shared.scales[group], valid);
@@ -152,7 +224,7 @@ __device__ void consume_packed(PackedShared<N>& shared, const Params& params, in
   }
 }
 
-template <int Rows>
+template <int Rows, bool Lists>
 __global__ void __launch_bounds__(PackedRoles::kThreads, 1)
     mla_decode_few_packed(const __grid_constant__ CUtensorMap q_map,
                           const __grid_constant__ CUtensorMap,
@@ -175,10 +247,14 @@ __global__ void __launch_bounds__(PackedRoles::kThreads, 1)
   const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / 128), 0);
   if (group < kPackedGroups) {
     ptx::registers_take<PackedRoles::kOfConsumer>();
-    consume_packed(shared, params, group);
+    consume_packed<Rows, Lists>(shared, params, group);
   } else {
     ptx::registers_give<PackedRoles::kOfProducer>();
-    if (threadIdx.x == kPackedConsumers) produce_packed(shared, params, q_map);
+    if constexpr (Lists) {
+      if (threadIdx.x < kPackedConsumers + 32) produce_listed(shared, params, q_map);
+    } else if (threadIdx.x == kPackedConsumers) {
+      produce_packed(shared, params, q_map);
+    }
   }
 }
 

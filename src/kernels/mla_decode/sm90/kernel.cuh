@@ -319,7 +319,9 @@ __global__ void __launch_bounds__(KeysOf<Element>::Roles::kThreads, 1)
       for (int piece = 0; piece < kPieces; ++piece) {
         ptx::mbarrier_init(shared.k_full[stage][piece], Keys::arrivals(piece));
         ptx::mbarrier_init(shared.k_empty[stage][piece], kConsumerWarps / 2);
-        if (piece != kRopePiece) ptx::mbarrier_init(shared.k_raw[stage][piece - 1], 1);
+        if constexpr (Keys::kWidens)
+          if (piece != kRopePiece)
+            ptx::mbarrier_init(shared.k_raw[stage][piece - 1], Keys::kAskers);
       }
     }
     ptx::mbarrier_init_fence();
@@ -337,10 +339,13 @@ __global__ void __launch_bounds__(KeysOf<Element>::Roles::kThreads, 1)
     if (threadIdx.x < kConsumers + Keys::kThreads) produce<Keys>(shared, params, q_map, k_map);
   } else if (warpgroup == 2) {
     ptx::registers_give<Keys::kOfWidener>();
-    widen_packed(shared, params);
+    widen_packed<Keys>(shared, params);
   } else {
     ptx::registers_give<Keys::kOfAsker>();
-    if (threadIdx.x == kConsumers + Keys::kThreads) ask_packed(shared, params, q_map, k_map);
+    if constexpr (Keys::kLists)
+      gather_packed(shared, params, q_map);
+    else if (threadIdx.x == kConsumers + Keys::kThreads)
+      ask_packed(shared, params, q_map, k_map);
   }
 }
 

@@ -61,9 +61,11 @@ Instance listed_instance(DType dtype, int rows) {
                              : make<__nv_bfloat16, ListedKeys>(dtype, KeySource::listed);
 }
 
-Instance packed_instance(int rows) {
-  if (rows < kRows) return few::packed_instance(rows);
-  return make<__nv_bfloat16, PackedKeys>(DType::bf16, KeySource::packed);
+Instance packed_instance(KeySource source, int rows) {
+  if (rows < kRows) return few::packed_instance(source, rows);
+  return source == KeySource::listed_packed
+             ? make<__nv_bfloat16, ListedPackedKeys>(DType::bf16, source)
+             : make<__nv_bfloat16, PackedKeys>(DType::bf16, source);
 }
 
 Status prepare(const Instance& instance) {

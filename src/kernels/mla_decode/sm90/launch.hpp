@@ -16,10 +16,11 @@ namespace attune::kernels::mla_decode::sm90 {
 
 /// How keys lie and are brought.
 enum class KeySource : std::uint8_t {
-  pages,   ///< a page is a tile
-  tokens,  ///< gathered one by one
-  listed,  ///< … by lists of slots
-  packed,  ///< a page is a tile of 656-byte tokens
+  pages,          ///< a page is a tile
+  tokens,         ///< gathered one by one
+  listed,         ///< … by lists of slots
+  packed,         ///< a page is a tile of 656-byte tokens
+  listed_packed,  ///< … of which lists name slots
 };
 
 /// One compiled kernel.
@@ -43,8 +44,9 @@ inline constexpr int kItemTiles = 4;
 [[nodiscard]] Instance instance_of(DType dtype, int page_size, int rows);
 /// … over lists of slots, whose lengths are the device's to know.
 [[nodiscard]] Instance listed_instance(DType dtype, int rows);
-/// Of bf16 queries over the fp8 latent cache in pages of 64 tokens.
-[[nodiscard]] Instance packed_instance(int rows);
+/// Of bf16 queries over the fp8 latent cache: in pages of 64 tokens (KeySource::packed), or over
+/// lists of slots (listed_packed).
+[[nodiscard]] Instance packed_instance(KeySource source, int rows);
 
 /// Once per instance and device: raises the shared-memory limit.
 [[nodiscard]] Status prepare(const Instance& instance);

@@ -1,7 +1,7 @@
 // Keys from the fp8 latent cache, 656 bytes a token. A thread asks the copy engine for rope panels
 // and for latents as they are, a piece (128 latents under one scale) at a time into the second panel
 // of the piece's own room; four warps widen each where it lies, to where the copy engine would have
-// put 16-bit numbers.
+// put 16-bit numbers. Keys of lists are brought by four more warps, a thread 16 bytes.
 //
 // They become fp16 (scales too: those that are no powers of two are rounded, to three bits more
 // than FlashMLA's), which holds e4m3 times a power of two exactly and takes a conversion and a
@@ -17,8 +17,9 @@ namespace attune::kernels::mla_decode::sm90 {
 
 namespace packed = attention::packed_latent;
 
-template <class Element>
-class PackedKeys {
+/// Of pages, or of lists of slots, one a key.
+template <class Element, bool Lists>
+class WidenedKeys {
  public:
   static constexpr int kThreads = 128;  ///< that widen; the warpgroup behind them asks
   using Roles = sm90::Roles<2 * kThreads, 208, 48>;
@@ -27,30 +28,38 @@ class PackedKeys {
   static_assert(kOfWidener + kOfAsker == 2 * Roles::kOfProducer);
   using Latent = __half;
   static constexpr bool kWidens = true;
-  static constexpr bool kMapped = true;
-  static constexpr bool kLists = false;
+  static constexpr bool kMapped = !Lists;
+  static constexpr bool kLists = Lists;
   static constexpr bool kClearsBehind = true;
   // Fences of the four warps that widen are in their way: 3 % slower than the readers'.
   static constexpr bool kFences = false;
+  /// Of those that ask, at a barrier of what arrives as it is.
+  static constexpr int kAskers = Lists ? kThreads : 1;
   static __device__ constexpr int arrivals(int piece) {
-    return piece == kRopePiece ? 1 : kThreads / 32;
+    return piece == kRopePiece ? kAskers : kThreads / 32;
   }
 
-  __device__ explicit PackedKeys(const Params& params) : params_(params) {}
+  /// Of a tile, the thread's: a thread has what becomes a row of one panel.
+  static __device__ __forceinline__ int row() {
+    return 16 * warp_of_group() + lane() / 16 * 8 + lane() % 8;
+  }
 
-  /// Before a tile: its scales, which may have been asked for already.
-  __device__ __forceinline__ void begin(int page) {
-    if (asked_ != page) ask_scales(page);
+  __device__ explicit WidenedKeys(const Params& params) : params_(params) {}
+
+  /// Before a tile: its scales, which may have been asked for already. `place`: its page, or the
+  /// slot of the thread's row; -1 where there is no key.
+  __device__ __forceinline__ void begin(int place) {
+    if (place >= 0 && asked_ != place) ask_scales(place);
     scales_[0] = ptx::pack_pair<__half>(next_scales_.x, next_scales_.y);
     scales_[1] = ptx::pack_pair<__half>(next_scales_.z, next_scales_.w);
   }
 
   /// Of the thread's row.
-  __device__ __forceinline__ void ask_scales(int page) {
-    asked_ = page;
+  __device__ __forceinline__ void ask_scales(int place) {
+    asked_ = place;
     next_scales_ = __ldcg(reinterpret_cast<const float4*>(
-        static_cast<const std::uint8_t*>(params_.k) + page * params_.k_page_stride +
-        row() * params_.k_token_stride + packed::kScalesAt));
+        static_cast<const std::uint8_t*>(params_.k) + place * params_.k_page_stride +
+        (Lists ? 0 : row() * params_.k_token_stride) + packed::kScalesAt));
   }
 
   /// Block `block` of a tile of which `valid` keys exist, in its two panels. A warp's rows meet no
@@ -85,13 +94,9 @@ class PackedKeys {
   }
 
  private:
-  // A thread has what becomes a row of one panel. Eight neighbours are in rows of their own, so that
-  // loads and stores meet every bank once.
+  // Eight neighbours are in rows of their own, so that loads and stores meet every bank once.
   static constexpr int kChunks = 4;  ///< of 16 bytes
   static __device__ __forceinline__ int part() { return lane() / 8 % 2; }
-  static __device__ __forceinline__ int row() {
-    return 16 * warp_of_group() + lane() / 16 * 8 + lane() % 8;
-  }
 
   const Params& params_;
   int asked_ = -1;
@@ -99,19 +104,22 @@ class PackedKeys {
   float4 next_scales_;
 };
 
-/// Pages of an item's tiles, read two tiles before they are used.
-class PackedPages {
+/// Pages of an item's tiles, or slots of a row's keys, read two tiles before they are used.
+template <bool Lists>
+class PackedPlaces {
  public:
-  __device__ __forceinline__ PackedPages(const Params& params, const attention::LatentItem& item)
-      : entries_(params.kv_indices + item.entry_begin),
-        end_(item.tile_end),
-        now_(item.first_page),
+  __device__ __forceinline__ PackedPlaces(const Params& params, const attention::LatentItem& item,
+                                          int row)
+      : entries_(params.kv_indices + item.entry_begin + (Lists ? row : 0)),
+        end_(Lists ? item.kv_len - row : item.tile_end),
+        now_(Lists ? at(item.tile_begin) : item.first_page),
         next_(at(item.tile_begin + 1)) {}
 
   [[nodiscard]] __device__ __forceinline__ int now() const { return now_; }
   [[nodiscard]] __device__ __forceinline__ int next() const { return next_; }  ///< -1 = none
   [[nodiscard]] __device__ __forceinline__ int at(int tile) const {
-    return tile < end_ ? entries_[tile] : -1;
+    const int entry = Lists ? tile * kKeys : tile;
+    return entry < end_ ? entries_[entry] : -1;
   }
   __device__ __forceinline__ void advance(int after) {
     now_ = next_;
@@ -125,20 +133,31 @@ class PackedPages {
   int next_;
 };
 
-/// Calls each(item, stage, parity, tile, pages) for the tiles of this thread block, in order.
-template <class Each>
-__device__ __forceinline__ void for_each_tile(const Params& params, Each each) {
+/// Calls each(item, tiles, tile, places, after) for the tiles of this thread block, in order. `row`:
+/// the thread's, where requests are lists.
+template <bool Lists, class Each>
+__device__ __forceinline__ void for_each_tile(const Params& params, int row, Each each) {
   const Share share = share_of(params);
   std::uint32_t tiles = 0;
-  for (int i = share.begin; i < share.end; ++i) {
-    const attention::LatentItem& item = params.items[i];
-    if (item.first_block + share.lane >= item.num_blocks || item.tile_begin >= item.tile_end)
-      continue;
-    PackedPages pages(params, item);
+  const auto take = [&](const attention::LatentItem& item) {
+    PackedPlaces<Lists> places(params, item, row);
     for (int tile = item.tile_begin; tile < item.tile_end; ++tile, ++tiles) {
-      const int after = pages.at(tile + 2);
-      each(item, tiles, tile, pages, after);
-      pages.advance(after);
+      const int after = places.at(tile + 2);
+      each(item, tiles, tile, places, after);
+      places.advance(after);
+    }
+  };
+  for (int i = share.begin; i < share.end; ++i) {
+    const attention::LatentItem& planned = params.items[i];
+    if (planned.first_block + share.lane >= planned.num_blocks ||
+        planned.tile_begin >= planned.tile_end)
+      continue;
+    if constexpr (Lists) {
+      attention::LatentItem item = planned;
+      fit_to_list(params, kKeys, item);
+      take(item);
+    } else {
+      take(planned);
     }
   }
 }
@@ -151,55 +170,106 @@ __device__ void ask_packed(Shared<Element>& shared, const Params& params, const 
   const int lane_of_group = share_of(params).lane;
   Errands<Element> errands(shared, params, q_map);
   const auto hint = params.lanes == 1 ? ptx::CacheHint::evict_first : ptx::CacheHint::evict_normal;
-  for_each_tile(params, [&](const attention::LatentItem& item, std::uint32_t tiles, int tile,
-                            const PackedPages& pages, int after) {
-    const int stage = static_cast<int>(tiles % kStages);
-    const std::uint32_t parity = tiles / kStages % 2 ^ 1;
-    const int block = item.first_block + lane_of_group;
-    const bool first = tile == item.tile_begin;
-    if (tiles == 0) errands.ask_first_rope(item, block);
-    if (first) errands.ask_queries(item, block);
-    const auto ask = [&](int piece, ptx::Mbarrier& full, int panel, int column) {
-      ptx::mbarrier_wait(shared.k_empty[stage][piece], parity);
-      ptx::mbarrier_arrive_expect(full, kPanel * sizeof(Element));
-      ptx::tma_load(shared.k[stage][panel], k_map, full, hint, column, 0, pages.now());
-    };
-    ask(kRopePiece, shared.k_full[stage][kRopePiece], kRopePanel,
-        packed::kRopeAt / static_cast<int>(sizeof(Element)));
+  for_each_tile<false>(
+      params, 0,
+      [&](const attention::LatentItem& item, std::uint32_t tiles, int tile,
+          const PackedPlaces<false>& pages, int after) {
+        const int stage = static_cast<int>(tiles % kStages);
+        const std::uint32_t parity = tiles / kStages % 2 ^ 1;
+        const int block = item.first_block + lane_of_group;
+        const bool first = tile == item.tile_begin;
+        if (tiles == 0) errands.ask_first_rope(item, block);
+        if (first) errands.ask_queries(item, block);
+        const auto ask = [&](int piece, ptx::Mbarrier& full, int panel, int column) {
+          ptx::mbarrier_wait(shared.k_empty[stage][piece], parity);
+          ptx::mbarrier_arrive_expect(full, kPanel * sizeof(Element));
+          ptx::tma_load(shared.k[stage][panel], k_map, full, hint, column, 0, pages.now());
+        };
+        ask(kRopePiece, shared.k_full[stage][kRopePiece], kRopePanel,
+            packed::kRopeAt / static_cast<int>(sizeof(Element)));
 #pragma unroll
-    for (int order = 0; order < 4; ++order) {
-      const int piece = 2 * (stage ^ order / 2) + order % 2;
-      ask(1 + piece, shared.k_raw[stage][piece], 2 * piece + 1, 64 * piece);
+        for (int order = 0; order < 4; ++order) {
+          const int piece = 2 * (stage ^ order / 2) + order % 2;
+          ask(1 + piece, shared.k_raw[stage][piece], 2 * piece + 1, 64 * piece);
+        }
+        if (after >= 0)
+          ptx::bulk_prefetch(
+              static_cast<const std::uint8_t*>(params.k) + after * params.k_page_stride,
+              (kKeys - 1) * params.k_token_stride + packed::kTokenBytes);
+        if (first && tiles > 0) errands.ask_rope(item, block);
+        if (tile + 1 == item.tile_end) errands.draw(item, lane_of_group);
+      });
+}
+
+/// Four warps gather what lists name, to where ask_packed() would have had it put.
+template <class Element>
+__device__ void gather_packed(Shared<Element>& shared, const Params& params,
+                              const CUtensorMap& q_map) {
+  constexpr int kUnit = static_cast<int>(sizeof(Element));
+  ptx::dependency_wait();
+  const Share share = share_of(params);
+  Errands<Element> errands(shared, params, q_map);
+  ListedTokens<Element> keys(params);
+  const bool asks = threadIdx.x == kConsumers + 128;
+  std::uint32_t tiles = 0;
+  for (int i = share.begin; i < share.end; ++i) {
+    attention::LatentItem item = params.items[i];
+    fit_to_list(params, kKeys, item);
+    const int block = item.first_block + share.lane;
+    if (block >= item.num_blocks) continue;
+    keys.begin(item);
+    for (int tile = item.tile_begin; tile < item.tile_end; ++tile, ++tiles) {
+      const int stage = static_cast<int>(tiles % kStages);
+      const std::uint32_t parity = tiles / kStages % 2 ^ 1;
+      const bool first = asks && tile == item.tile_begin;
+      keys.look_ahead(item, tile);
+      if (asks && tiles == 0) errands.ask_first_rope(item, block);
+      if (first) errands.ask_queries(item, block);
+      ptx::mbarrier_wait(shared.k_empty[stage][kRopePiece], parity);
+      keys.template copy<1>(shared.k[stage] + kRopePanel, packed::kRopeAt / kUnit,
+                            shared.k_full[stage][kRopePiece]);
+#pragma unroll
+      for (int order = 0; order < 4; ++order) {
+        const int piece = 2 * (stage ^ order / 2) + order % 2;
+        ptx::mbarrier_wait(shared.k_empty[stage][1 + piece], parity);
+        keys.template copy<1>(shared.k[stage] + 2 * piece + 1, piece * 64,
+                              shared.k_raw[stage][piece]);
+      }
+      keys.advance();
+      if (first && tiles > 0) errands.ask_rope(item, block);
+      if (asks && tile + 1 == item.tile_end) errands.draw(item, share.lane);
     }
-    if (after >= 0)
-      ptx::bulk_prefetch(static_cast<const std::uint8_t*>(params.k) + after * params.k_page_stride,
-                         (kKeys - 1) * params.k_token_stride + packed::kTokenBytes);
-    if (first && tiles > 0) errands.ask_rope(item, block);
-    if (tile + 1 == item.tile_end) errands.draw(item, lane_of_group);
-  });
+  }
 }
 
 /// Four warps widen what arrives.
-template <class Element>
+template <class Keys, class Element>
 __device__ void widen_packed(Shared<Element>& shared, const Params& params) {
   ptx::dependency_wait();
-  PackedKeys<Element> keys(params);
-  for_each_tile(params, [&](const attention::LatentItem& item, std::uint32_t tiles, int tile,
-                            const PackedPages& pages, int) {
-    const int stage = static_cast<int>(tiles % kStages);
-    const std::uint32_t parity = tiles / kStages % 2;
-    const int valid = item.kv_len - tile * kKeys;
-    keys.begin(pages.now());
-    if (pages.next() >= 0) keys.ask_scales(pages.next());
+  Keys keys(params);
+  for_each_tile<Keys::kLists>(params, Keys::row(),
+                              [&](const attention::LatentItem& item, std::uint32_t tiles, int tile,
+                                  const PackedPlaces<Keys::kLists>& places, int) {
+                                const int stage = static_cast<int>(tiles % kStages);
+                                const std::uint32_t parity = tiles / kStages % 2;
+                                const int valid = item.kv_len - tile * kKeys;
+                                keys.begin(places.now());
+                                if (places.next() >= 0) keys.ask_scales(places.next());
 #pragma unroll
-    for (int order = 0; order < 4; ++order) {
-      const int block = 2 * (stage ^ order / 2) + order % 2;
-      ptx::mbarrier_wait(shared.k_raw[stage][block], parity);
-      keys.widen(shared.k[stage] + 2 * block, block, valid);
-      __syncwarp();
-      if (lane() == 0) ptx::mbarrier_arrive(shared.k_full[stage][1 + block]);
-    }
-  });
+                                for (int order = 0; order < 4; ++order) {
+                                  const int block = 2 * (stage ^ order / 2) + order % 2;
+                                  ptx::mbarrier_wait(shared.k_raw[stage][block], parity);
+                                  keys.widen(shared.k[stage] + 2 * block, block, valid);
+                                  __syncwarp();
+                                  if (lane() == 0)
+                                    ptx::mbarrier_arrive(shared.k_full[stage][1 + block]);
+                                }
+                              });
 }
+
+template <class Element>
+using PackedKeys = WidenedKeys<Element, false>;
+template <class Element>
+using ListedPackedKeys = WidenedKeys<Element, true>;
 
 }  // namespace attune::kernels::mla_decode::sm90

@@ -64,8 +64,8 @@ class PageKeys {
 
 /// Gathered: every thread copies one 16-byte chunk of a panel's row for four keys, to where the copy
 /// engine would have put it. Keys behind the last become zero. Of pages of any size, or of lists of
-/// slots, one a key.
-template <class Element, bool Lists>
+/// slots, one a key. `Packed`: tokens of the fp8 cache, whose bytes count in pairs.
+template <class Element, bool Lists, bool Packed = false>
 class GatheredKeys {
  public:
   using Roles = sm90::Roles<128, 224, 56>;
@@ -78,6 +78,7 @@ class GatheredKeys {
   static constexpr int kThreads = 128;
   static __device__ constexpr int arrivals(int) { return kThreads; }
 
+  __device__ explicit GatheredKeys(const Params& params) : params_(params) {}
   __device__ GatheredKeys(const Params& params, const CUtensorMap&) : params_(params) {}
 
   __device__ __forceinline__ void begin(const attention::LatentItem& item) {
@@ -98,10 +99,16 @@ class GatheredKeys {
 
   template <int Panels>
   __device__ __forceinline__ void load(Element (*panels)[kPanel], int first, ptx::Mbarrier& full) {
+    copy<Panels>(panels, first * 64, full);
+  }
+
+  /// From element `column` of each key on.
+  template <int Panels>
+  __device__ __forceinline__ void copy(Element (*panels)[kPanel], int column, ptx::Mbarrier& full) {
     const int chunk = static_cast<int>(threadIdx.x % 8);
     const int row = my_row();
     Element* const to = panels[0] + row * 64 + (chunk ^ row % 8) * 8;
-    const int column = first * 64 + chunk * 8;
+    column += chunk * 8;
 #pragma unroll
     for (int panel = 0; panel < Panels; ++panel)
 #pragma unroll
@@ -116,13 +123,14 @@ class GatheredKeys {
 #pragma unroll
     for (int i = 0; i < kOfThread; ++i) {
       exists_[i] = page_[i] >= 0;
-      offset_[i] = exists_[i] ? page_[i] * params_.k_page_stride : 0;
+      offset_[i] = exists_[i] ? page_[i] * (params_.k_page_stride / kOfStride) : 0;
       if constexpr (!Lists)
         if (exists_[i]) offset_[i] += within_[i] * params_.k_token_stride;
     }
   }
 
  private:
+  static constexpr int kOfStride = Packed ? static_cast<int>(sizeof(Element)) : 1;
   static constexpr int kRowsAtOnce = kThreads / 8;
   static constexpr int kOfThread = kKeys / kRowsAtOnce;
   static __device__ __forceinline__ int my_row() { return static_cast<int>(threadIdx.x % 128 / 8); }
@@ -138,6 +146,8 @@ template <class Element>
 using TokenKeys = GatheredKeys<Element, false>;
 template <class Element>
 using ListedKeys = GatheredKeys<Element, true>;
+template <class Element>
+using ListedTokens = GatheredKeys<Element, true, true>;
 
 /// What a meeting's counter holds when both blocks have drawn and the first's rows are there.
 inline constexpr std::int32_t kAllArrived = 3;
