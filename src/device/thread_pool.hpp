@@ -1,8 +1,9 @@
 // ThreadPool: an Executor with a fixed set of threads (layer device).
 //
 // run() neither allocates nor creates threads: the caller works as thread 0 beside num_threads - 1
-// workers. Workers spin for a short while after a run, because the next layer's run usually follows
-// within microseconds, then sleep until the next one: an idle pool costs nothing.
+// workers. Who has nothing left to do spins for a while, because the next run, of merges or of the
+// next layer, follows as soon as the slowest thread is done, then sleeps: an idle pool costs nothing.
+// A thread that slept starts 20 to 40 us late on a virtual machine (docs/performance/cpu.md).
 #pragma once
 
 #include <atomic>
@@ -22,7 +23,7 @@ struct ThreadPoolOptions {
   /// Worker t is bound to the t-th core this process may use, counted node by node; the caller's
   /// own thread is left alone.
   bool pinned = false;
-  int spin_rounds = 2000;  ///< pause instructions before sleeping; 0 = sleep at once
+  int spin_rounds = 10000;  ///< pause instructions before sleeping; 0 = sleep at once
 };
 
 class ThreadPool final : public Executor {

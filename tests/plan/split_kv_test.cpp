@@ -1,5 +1,8 @@
 #include "plan/split_kv.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include <gtest/gtest.h>
 
 namespace attune::plan {
@@ -8,8 +11,14 @@ namespace {
 TEST(SplitKv, PartsCoverTheRangeOnceAndBeginAtGranules) {
   for (std::int64_t begin : {0, 1, 63, 64, 1000}) {
     for (std::int64_t keys : {0, 1, 255, 256, 257, 1024, 100000}) {
-      for (std::int64_t target : {1, 2, 7, 64}) {
-        const SplitPolicy policy{.target_parts = target};
+      for (const auto& [target, shrinking] : {std::pair{1, false},
+                                              {2, false},
+                                              {7, false},
+                                              {64, false},
+                                              {2, true},
+                                              {7, true},
+                                              {64, true}}) {
+        const SplitPolicy policy{.target_parts = target, .shrinking = shrinking};
         const KvSplit split = split_kv(policy, {begin, begin + keys}, 3.0, 3.0);
         std::int64_t at = begin;
         for (std::int64_t i = 0; i < split.num_parts; ++i) {
@@ -37,6 +46,39 @@ TEST(SplitKv, OnlyTheHeavyBlockIsCut) {
   const std::int64_t parts = split_kv(policy, {0, 100000}, 100000, 200000).num_parts;
   EXPECT_GE(parts, 4);
   EXPECT_LE(parts, 5);
+}
+
+TEST(SplitKv, ShrinkingPartsHalveTheirLength) {
+  const SplitPolicy policy{.target_parts = 16, .shrinking = true};
+  const KvSplit split = split_kv(policy, {0, 16384}, 1.0, 1.0);
+  ASSERT_EQ(split.num_parts, 20);
+  for (std::int64_t i = 0; i < split.num_parts; ++i) {
+    const attention::KeyRange part = split.part(i);
+    EXPECT_EQ(part.end - part.begin, std::max<std::int64_t>(2048 >> (i / 4), 256)) << i;
+  }
+  // A block of few parts, or of few keys, has equal ones.
+  EXPECT_EQ(split_kv(policy, {0, 16384}, 1.0, 5.0).num_parts, 4);
+  EXPECT_EQ(split_kv(policy, {0, 1000}, 1.0, 1.0).num_parts, 4);
+}
+
+TEST(SplitKv, ShrinkingPartsStayWithinTheBound) {
+  for (std::int64_t target = 1; target <= 200; ++target) {
+    for (std::int64_t keys = 1; keys <= 40000; keys += 977) {
+      for (double cost : {0.1, 0.33, 0.5, 1.0}) {
+        const SplitPolicy policy{.target_parts = target, .shrinking = true};
+        const KvSplit split = split_kv(policy, {63, 63 + keys}, cost, 1.0);
+        EXPECT_EQ(split.part(split.num_parts - 1).end, 63 + keys);
+        EXPECT_LE(static_cast<double>(split.num_parts),
+                  std::max(1.0, 3.0 * cost * static_cast<double>(target)));
+      }
+    }
+  }
+}
+
+TEST(SplitKv, ABlockOfFewPartsMayStayWhole) {
+  const SplitPolicy policy{.target_parts = 64, .whole_parts = 2.0};
+  EXPECT_EQ(split_kv(policy, {0, 100000}, 1.0, 32.0).num_parts, 1);
+  EXPECT_EQ(split_kv(policy, {0, 100000}, 1.0, 16.0).num_parts, 4);
 }
 
 TEST(SplitKv, OneThreadNeverSplits) {

@@ -157,7 +157,10 @@ class ItemMaker {
           own_blocks(setup_, batch_, std::span(plan_.visible).subspan(first, tokens), cascade_));
     for (const auto* some : {&own, &shared})
       for (const auto& blocks : *some)
-        for (const Block& block : blocks) total_cost_ += block.cost;
+        for (const Block& block : blocks) {
+          total_cost_ += block.cost;
+          ++num_blocks_;
+        }
 
     plan_.merges.clear();
     plan_.sources.clear();
@@ -241,9 +244,13 @@ class ItemMaker {
         may_split ? plan::split_kv(own_policy(block), range, block.cost, total_cost_)
                   : plan::KvSplit{.range = range};
     partial = partial || split.num_parts > 1;
-    for (std::int64_t part = 0; part < split.num_parts; ++part)
-      add_item(block, split.part(part), partial ? partial_rows_ + part * rows : -1, whole.num_heads,
-               block.cost / static_cast<double>(split.num_parts), query);
+    const double key_cost =
+        block.cost / static_cast<double>(std::max<std::int64_t>(range.end - range.begin, 1));
+    for (std::int64_t part = 0; part < split.num_parts; ++part) {
+      const KeyRange keys = split.part(part);
+      add_item(block, keys, partial ? partial_rows_ + part * rows : -1, whole.num_heads,
+               key_cost * static_cast<double>(keys.end - keys.begin), query);
+    }
     if (!partial) return;
     states.push_back({.first_row = partial_rows_,
                       .token_stride = whole.num_heads,
@@ -252,12 +259,15 @@ class ItemMaker {
     partial_rows_ += split.num_parts * rows;
   }
 
-  /// A packed block that is the whole batch is cut once a thread: its parts are equal, and the
-  /// state of its many rows is as long as hundreds of latent keys.
+  /// Decode's parts shrink, so that threads of unequal speed end together. The state of a packed
+  /// block's many rows is as long as hundreds of its keys: one that is the whole batch is cut once a
+  /// thread, and among many blocks one that is no more than half of a thread's work is not cut.
   [[nodiscard]] plan::SplitPolicy own_policy(const Block& block) const {
     plan::SplitPolicy policy = split_policy(setup_);
-    if (!block.decodes && block.cost >= total_cost_ && policy.target_parts > 1)
-      policy.target_parts = setup_.num_threads;
+    policy.shrinking = block.decodes;
+    if (block.decodes || policy.target_parts <= 1) return policy;
+    if (num_blocks_ >= policy.target_parts) policy.whole_parts = kPartsPerThread / 2.0;
+    if (block.cost >= total_cost_) policy.target_parts = setup_.num_threads;
     return policy;
   }
 
@@ -310,6 +320,7 @@ class ItemMaker {
   const plan::Cascade& cascade_;
   CpuPlan& plan_;
   double total_cost_ = 0.0;
+  std::int64_t num_blocks_ = 0;
   std::vector<WorkItem> items_;
   std::vector<double> costs_;
   std::vector<kernels::merge_states::Source> level_states_;
