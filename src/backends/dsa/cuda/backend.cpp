@@ -100,8 +100,8 @@ Result<attention::BatchFacts> DsaBackend::facts_of(const BatchView& batch) const
 
 Status DsaBackend::fill(DsaPlan& plan, const BatchView& batch, bool first, Stream stream) const {
   if (Status s = make_image(batch, first, plan); !s.ok()) return s;
-  return device::cuda::copy_to_device(plan.parts.work, plan.image.data(), plan.image.size(), stream,
-                                      "dsa: copying a plan to the device");
+  return device::cuda::copy_to_device(plan.image.place(), plan.image.data(), plan.image.bytes(),
+                                      stream, "dsa: copying a plan to the device");
 }
 
 Result<PlanHandle> DsaBackend::plan(const BatchView& batch, const Workspace& workspace,

@@ -13,6 +13,7 @@
 #include "attention/latent_list.hpp"
 #include "backends/dsa/cuda/score_list.hpp"
 #include "plan/latent_work.hpp"
+#include "plan/workspace_image.hpp"
 
 namespace attune::backends::dsa {
 
@@ -74,7 +75,7 @@ struct DsaPlan final : Plan {
   ScoreRules score_rules;
   kernels::index_scores::sm90::Instance score_kernel;
   ScoreList score_list;
-  std::vector<std::byte> image;
+  plan::WorkspaceImage image;
   // Tokens as requests.
   std::vector<std::int32_t> token_indptr, key_indptr;
   std::vector<std::int32_t> visible, entry_begin;

@@ -1,7 +1,6 @@
 #include "backends/shared/cuda/hopper_prefill.hpp"
 
 #include <cstdint>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "base/math.hpp"
 #include "device/cuda/memory.hpp"
 #include "plan/workspace.hpp"
+#include "plan/workspace_image.hpp"
 
 namespace attune::backends::shared {
 namespace {
@@ -26,7 +26,7 @@ using base::cuda::call_status;
 /// Offsets of a workspace, counted and handed out by the same lines.
 struct Parts {
   std::byte* rows = nullptr;       ///< of keys and values that are copied first
-  sm90::WorkList* list = nullptr;  ///< from here on copied from the plan's image
+  sm90::WorkList* list = nullptr;  ///< from here on a copy of the plan's image
   std::uint32_t* num_rows = nullptr;
   sm90::WorkItem* items = nullptr;
   std::int32_t* kv_indices = nullptr;
@@ -51,7 +51,7 @@ struct HopperPlan final : Plan {
   std::int64_t max_entries = 0;
   hopper::Choice choice;
   plan::PrefillSchedule schedule;
-  std::vector<std::byte> image;  ///< what the device's parts are a copy of
+  plan::WorkspaceImage image;
 };
 
 class HopperPrefill final : public Backend {
@@ -103,20 +103,13 @@ Status HopperPrefill::fill(HopperPlan& plan, const BatchView& batch, Stream stre
                                        plan.max_entries, " page ids, the batch needs ", num_items,
                                        " and ", num_entries, ": make a new plan"));
   }
-  const auto* begin = reinterpret_cast<const std::byte*>(plan.parts.list);
-  const auto offset = [&](const void* part) {
-    return static_cast<std::size_t>(static_cast<const std::byte*>(part) - begin);
-  };
-  plan.image.resize(offset(plan.parts.kv_indices + num_entries));
-  std::memcpy(plan.image.data(), &list, sizeof(list));
-  std::memcpy(plan.image.data() + offset(plan.parts.num_rows), &num_rows, sizeof(num_rows));
-  std::memcpy(plan.image.data() + offset(plan.parts.items), tiles.data(),
-              tiles.size() * sizeof(plan::PrefillTile));
-  if (num_entries > 0)
-    std::memcpy(plan.image.data() + offset(plan.parts.kv_indices), batch.kv_indices.data(),
-                batch.kv_indices.size_bytes());
+  plan.image.cover(plan.parts.list, plan.parts.kv_indices + num_entries);
+  plan.image.put_one(plan.parts.list, list);
+  plan.image.put_one(plan.parts.num_rows, num_rows);
+  plan.image.put(plan.parts.items, tiles);
+  plan.image.put(plan.parts.kv_indices, batch.kv_indices);
   return device::cuda::copy_to_device(
-      plan.parts.list, plan.image.data(), plan.image.size(), stream,
+      plan.image.place(), plan.image.data(), plan.image.bytes(), stream,
       base::join(descriptor_.name, ": copying a plan to the device"));
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -23,6 +22,7 @@
 #include "kernels/mla_decode/sm90/launch.hpp"
 #include "plan/latent_work.hpp"
 #include "plan/workspace.hpp"
+#include "plan/workspace_image.hpp"
 
 namespace attune::backends::shared {
 namespace {
@@ -70,7 +70,7 @@ struct LatentPlan final : Plan {
   std::int64_t max_entries = 0;
   plan::LatentShape shape;
   plan::LatentList list;
-  std::vector<std::byte> image;
+  plan::WorkspaceImage image;
 };
 
 class LatentBackend final : public Backend {
@@ -126,24 +126,18 @@ Status LatentBackend::fill(LatentPlan& plan, const BatchView& batch, Stream stre
                                        plan.limits.part_blocks, " parts and ", plan.max_entries,
                                        " page ids, the batch needs ", num_items, ", ", part_blocks,
                                        " and ", num_entries, ": make a new plan"));
-  const auto* begin = reinterpret_cast<const std::byte*>(plan.parts.work);
-  const auto offset = [&](const void* part) {
-    return static_cast<std::size_t>(static_cast<const std::byte*>(part) - begin);
-  };
-  plan.image.assign(offset(plan.parts.kv_indices + num_entries), std::byte{});
-  const auto put = [&](const void* part, const void* from, std::size_t bytes) {
-    if (bytes > 0) std::memcpy(plan.image.data() + offset(part), from, bytes);
-  };
-  const attention::LatentWork work{.num_items = static_cast<std::int32_t>(num_items),
-                                   .num_merges = static_cast<std::int32_t>(num_merges),
-                                   .most_parts = list.most_parts};
-  put(plan.parts.work, &work, sizeof(work));
-  put(plan.parts.groups, list.groups.data(), list.groups.size() * sizeof(attention::LatentGroup));
-  put(plan.parts.items, list.items.data(), list.items.size() * sizeof(attention::LatentItem));
-  put(plan.parts.merges, list.merges.data(), list.merges.size() * sizeof(attention::LatentMerge));
-  put(plan.parts.kv_indices, batch.kv_indices.data(), batch.kv_indices.size_bytes());
+  // The counters between the lists begin at zero.
+  plan.image.clear();
+  plan.image.cover(plan.parts.work, plan.parts.kv_indices + num_entries);
+  plan.image.put_one(plan.parts.work, {.num_items = static_cast<std::int32_t>(num_items),
+                                       .num_merges = static_cast<std::int32_t>(num_merges),
+                                       .most_parts = list.most_parts});
+  plan.image.put(plan.parts.groups, list.groups);
+  plan.image.put(plan.parts.items, list.items);
+  plan.image.put(plan.parts.merges, list.merges);
+  plan.image.put(plan.parts.kv_indices, batch.kv_indices);
   return device::cuda::copy_to_device(
-      plan.parts.work, plan.image.data(), plan.image.size(), stream,
+      plan.image.place(), plan.image.data(), plan.image.bytes(), stream,
       base::join(descriptor_.name, ": copying a plan to the device"));
 }
 

@@ -31,7 +31,7 @@ struct LinearPlan final : Plan {
   Workspace workspace;
   LinearLists lists;
   LinearParts parts;
-  std::vector<std::byte> image;
+  plan::WorkspaceImage image;
 };
 
 class LinearBackend final : public Backend {
@@ -124,8 +124,8 @@ class LinearBackend final : public Backend {
  private:
   Status upload(LinearPlan& plan, Stream stream) {
     write_image(plan.parts, plan.lists, plan.workspace.device, plan.image);
-    if (plan.image.empty()) return {};
-    return device::cuda::copy_to_device(plan.workspace.device, plan.image.data(), plan.image.size(),
+    if (plan.image.bytes() == 0) return {};
+    return device::cuda::copy_to_device(plan.image.place(), plan.image.data(), plan.image.bytes(),
                                         stream, "linear attention: copying a plan to the device");
   }
 

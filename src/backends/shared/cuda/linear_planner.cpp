@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <cstring>
 #include <string>
 
 #include "backends/shared/linear_checks.hpp"
@@ -169,20 +168,15 @@ Status make_lists(const LinearSetup& setup, const BatchView& batch, LinearLists&
   return {};
 }
 
-void write_image(const LinearParts& parts, const LinearLists& lists, const void* workspace,
-                 std::vector<std::byte>& image) {
-  image.assign(parts.list_bytes, std::byte{0});
-  const auto put = [&](const auto* at, const auto& list) {
-    if (list.empty()) return;
-    const auto offset =
-        reinterpret_cast<const std::byte*>(at) - static_cast<const std::byte*>(workspace);
-    std::memcpy(image.data() + offset, list.data(), list.size() * sizeof(list[0]));
-  };
-  put(parts.spans, lists.spans);
-  put(parts.short_spans, lists.short_spans);
-  put(parts.sequences, lists.sequences);
-  put(parts.chunks, lists.chunks);
-  put(parts.drafts, lists.drafts);
+void write_image(const LinearParts& parts, const LinearLists& lists, void* workspace,
+                 plan::WorkspaceImage& image) {
+  image.clear();
+  image.cover(workspace, static_cast<std::byte*>(workspace) + parts.list_bytes);
+  image.put(parts.spans, lists.spans);
+  image.put(parts.short_spans, lists.short_spans);
+  image.put(parts.sequences, lists.sequences);
+  image.put(parts.chunks, lists.chunks);
+  image.put(parts.drafts, lists.drafts);
 }
 
 PromptLaunch prompt_launch(const LinearSetup& setup, const LinearLists& lists,

@@ -14,6 +14,7 @@
 
 #include "kernels/linear/convolution.hpp"
 #include "kernels/linear/sm90/params.hpp"
+#include "plan/workspace_image.hpp"
 
 namespace attune::backends::shared::cuda {
 
@@ -88,8 +89,8 @@ struct LinearLists {
                                 LinearLists& lists);
 
 /// The lists as the workspace holds them.
-void write_image(const LinearParts& parts, const LinearLists& lists, const void* workspace,
-                 std::vector<std::byte>& image);
+void write_image(const LinearParts& parts, const LinearLists& lists, void* workspace,
+                 plan::WorkspaceImage& image);
 
 struct PromptLaunch {
   kernels::linear::sm90::PromptParams params;

@@ -129,10 +129,9 @@ Result<attention::BatchFacts> PagedBackend::check(const BatchView& batch) const 
 }
 
 Status PagedBackend::upload(const PagedPlan& plan, Stream stream) {
-  if (Status s = device::cuda::copy_to_device(
-          reinterpret_cast<std::byte*>(plan.parts.rules) + plan.image_begin,
-          plan.image.data() + plan.image_begin, plan.image.size() - plan.image_begin, stream,
-          kPlanCopy);
+  const plan::WorkspaceImage& image = plan.image;
+  if (Status s = device::cuda::copy_to_device(image.place(), image.data(), image.bytes(), stream,
+                                              kPlanCopy);
       !s.ok())
     return s;
   return zero_counters(plan, stream);

@@ -1,7 +1,6 @@
 #include "backends/shared/cuda/paged_planner.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <limits>
 #include <span>
@@ -310,6 +309,70 @@ void list_cascade(const Setup& setup, const BatchView& batch, const plan::Cascad
   plan::list_states(batch, cascade, places, plan.states);
 }
 
+/// What stands in front of a plan's tiles.
+struct TileHeader {
+  sm90::WorkList list;
+  std::uint32_t num_rows = 0;
+};
+
+/// The rows of requests with several query tokens, as tiles or as blocks.
+Status list_prefill(const Setup& setup, const BatchView& batch, const plan::Cascade& cascade,
+                    bool fresh, PagedPlan& plan, TileHeader& header) {
+  plan.prefill.items.clear();
+  plan.prefill.work = {};
+  plan.schedule.tiles.clear();
+  if (fresh && plan.sizes.max_items > 0)
+    plan.prefill_choice = setup.prefill_kernels.choose(batch, plan.cascades);
+  if (plan.prefill_choice.tiled) {
+    const hopper::Tiler& tiler = *setup.prefill_kernels.tiler();
+    const std::int64_t rows = plan.prefill_choice.tiles.copies_first ? tiler.rows_of(batch) : 0;
+    if (rows > plan.sizes.max_rows)
+      return invalid_argument(base::join("the plan has room for ", plan.sizes.max_rows,
+                                         " rows of keys and values, the batch has ", rows,
+                                         ": make a new plan"));
+    header.num_rows = static_cast<std::uint32_t>(rows);
+    header.list = tiler.schedule(plan.prefill_choice.tiles, batch, plan.schedule);
+  } else if (plan.sizes.max_items > 0) {
+    plan::list_prefill_work(batch, setup.rule, prefill_shape(setup, plan.sizes), cascade,
+                            plan.prefill);
+  }
+  return {};
+}
+
+/// From the first list that this plan's launches read.
+void write_image(const BatchView& batch, const TileHeader& header, PagedPlan& plan) {
+  const bool prefills = !plan.prefill.items.empty() || !plan.schedule.tiles.empty();
+  void* begin = plan.parts.decode_work;
+  if (prefills) begin = plan.parts.prefill_work;
+  if (plan.cascades) begin = plan.parts.rules;
+  plan.image.cover(begin, plan.parts.kv_indices + batch.kv_indices.size());
+  if (plan.cascades) {
+    plan.image.put(plan.parts.rules, plan.states.rules);
+    plan.image.put(plan.parts.state_first, plan.states.first);
+    plan.image.put(plan.parts.states, plan.states.rows);
+  }
+  if (plan.tiled) {
+    // These name their heads.
+    const auto items = static_cast<std::uint32_t>(plan.level_tiles.size());
+    plan.image.put_one(plan.parts.level_work, {.num_items = items, .num_listed = items});
+    plan.image.put(plan.parts.level_items, plan.level_tiles);
+  }
+  if (plan.prefill_choice.tiled && begin != plan.parts.decode_work) {
+    plan.image.put_one(plan.parts.tile_work, header.list);
+    plan.image.put_one(plan.parts.num_rows, header.num_rows);
+    plan.image.put(plan.parts.tiles, plan.schedule.tiles);
+  } else if (begin != plan.parts.decode_work) {
+    plan.image.put_one(plan.parts.prefill_work, plan.prefill.work);
+    plan.image.put(plan.parts.items, plan.prefill.items);
+  }
+  plan.image.put_one(plan.parts.decode_work, plan.decode.work);
+  plan.image.put(
+      plan.parts.chunks,
+      std::span(plan.decode.chunks).first(static_cast<std::size_t>(plan.decode.work.num_chunks)));
+  plan.image.put(plan.parts.mask, batch.custom_mask);
+  plan.image.put(plan.parts.kv_indices, batch.kv_indices);
+}
+
 }  // namespace
 
 Status make_lists(const Setup& setup, const BatchView& batch, bool fresh, PagedPlan& plan) {
@@ -341,25 +404,8 @@ Status make_lists(const Setup& setup, const BatchView& batch, bool fresh, PagedP
         batch, {.mask = setup.rule, .xai_temperature_len = setup.spec.xai_temperature_len}, rule,
         setup.decode->tile, cascade, plan.decode);
   }
-  plan.prefill.items.clear();
-  plan.prefill.work = {};
-  plan.schedule.tiles.clear();
-  sm90::WorkList tile_list;
-  std::uint32_t num_rows = 0;
-  if (fresh && n.max_items > 0)
-    plan.prefill_choice = setup.prefill_kernels.choose(batch, plan.cascades);
-  if (plan.prefill_choice.tiled) {
-    const hopper::Tiler& tiler = *setup.prefill_kernels.tiler();
-    const std::int64_t rows = plan.prefill_choice.tiles.copies_first ? tiler.rows_of(batch) : 0;
-    if (rows > n.max_rows)
-      return invalid_argument(base::join("the plan has room for ", n.max_rows,
-                                         " rows of keys and values, the batch has ", rows,
-                                         ": make a new plan"));
-    num_rows = static_cast<std::uint32_t>(rows);
-    tile_list = tiler.schedule(plan.prefill_choice.tiles, batch, plan.schedule);
-  } else if (n.max_items > 0) {
-    plan::list_prefill_work(batch, setup.rule, prefill_shape(setup, n), cascade, plan.prefill);
-  }
+  TileHeader header;
+  if (Status bad = list_prefill(setup, batch, cascade, fresh, plan, header); !bad.ok()) return bad;
   if (plan.cascades) list_cascade(setup, batch, cascade, plan);
   if (static_cast<std::int64_t>(plan.prefill.items.size()) > n.max_items ||
       static_cast<std::int64_t>(plan.schedule.tiles.size()) > n.max_tiles ||
@@ -367,44 +413,7 @@ Status make_lists(const Setup& setup, const BatchView& batch, bool fresh, PagedP
     return invalid_argument(
         "the plan has too few work items for this batch: plan for a larger one");
 
-  // The host image of everything from the rules on.
-  const auto* base = reinterpret_cast<const std::byte*>(plan.parts.rules);
-  const auto offset = [&](const void* part) {
-    return static_cast<std::size_t>(static_cast<const std::byte*>(part) - base);
-  };
-  plan.image.resize(offset(plan.parts.kv_indices) + batch.kv_indices.size_bytes());
-  const bool prefills = !plan.prefill.items.empty() || !plan.schedule.tiles.empty();
-  plan.image_begin = plan.cascades ? 0
-                     : prefills    ? offset(plan.parts.prefill_work)
-                                   : offset(plan.parts.decode_work);
-  const auto put = [&](const void* part, const auto& from, std::size_t count) {
-    if (count > 0)
-      std::memcpy(plan.image.data() + offset(part), std::data(from), count * sizeof(from[0]));
-  };
-  if (plan.cascades) {
-    put(plan.parts.rules, plan.states.rules, plan.states.rules.size());
-    put(plan.parts.state_first, plan.states.first, plan.states.first.size());
-    put(plan.parts.states, plan.states.rows, plan.states.rows.size());
-  }
-  if (plan.tiled) {
-    // These name their heads.
-    const auto items = static_cast<std::uint32_t>(plan.level_tiles.size());
-    const sm90::WorkList list{.num_items = items, .num_listed = items};
-    put(plan.parts.level_work, std::span(&list, 1), 1);
-    put(plan.parts.level_items, plan.level_tiles, plan.level_tiles.size());
-  }
-  if (plan.prefill_choice.tiled) {
-    put(plan.parts.tile_work, std::span(&tile_list, 1), 1);
-    put(plan.parts.num_rows, std::span(&num_rows, 1), 1);
-    put(plan.parts.tiles, plan.schedule.tiles, plan.schedule.tiles.size());
-  } else {
-    put(plan.parts.prefill_work, std::span(&plan.prefill.work, 1), 1);
-    put(plan.parts.items, plan.prefill.items, plan.prefill.items.size());
-  }
-  put(plan.parts.decode_work, std::span(&plan.decode.work, 1), 1);
-  put(plan.parts.chunks, plan.decode.chunks, static_cast<std::size_t>(plan.decode.work.num_chunks));
-  put(plan.parts.mask, batch.custom_mask, batch.custom_mask.size());
-  put(plan.parts.kv_indices, batch.kv_indices, batch.kv_indices.size());
+  write_image(batch, header, plan);
   return {};
 }
 

@@ -33,6 +33,7 @@
 #include "plan/decode_work.hpp"
 #include "plan/level_work.hpp"
 #include "plan/prefill_work.hpp"
+#include "plan/workspace_image.hpp"
 
 namespace attune::backends::shared::paged {
 
@@ -134,8 +135,7 @@ class PagedPlan final : public Plan {
   bool prefills = false;
   device::cuda::UsableSms usable;  ///< by plan()'s stream
   DeviceTables tables;             ///< given: lists are made on the device, from these
-  std::vector<std::byte> image;    ///< of the lists, copied to the workspace …
-  std::size_t image_begin = 0;     ///< … from here on
+  plan::WorkspaceImage image;      ///< of the lists that this plan reads
 };
 
 /// Sizes that any batch within `bounds` fits in; monotone in every bound.
