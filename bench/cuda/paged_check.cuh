@@ -1,6 +1,7 @@
 // Holds a paged batch's output to a plain computation in double precision.
 #pragma once
 
+#include "bench/cuda/difference.hpp"
 #include "bench/cuda/paged_problem.cuh"
 
 namespace attune::bench {
@@ -85,25 +86,12 @@ bool verify(const Shape& s) {
       s.sinks ? p.sinks.get() : nullptr, s.alibi ? p.slopes.get() : nullptr, p.scale, o.get(),
       lse.get());
   check(cudaDeviceSynchronize(), "plain computation");
-  const auto want = o.download();
-  const auto want_lse = lse.download();
-  double difference = 0, norm = 1e-30, lse_error = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const double x = float(got[i]), y = want[i];
-    difference += std::isfinite(x) ? (x - y) * (x - y) : 1e9;
-    norm += y * y;
-  }
-  for (std::size_t i = 0; i < got_lse.size(); ++i) {
-    if (std::isinf(want_lse[i]) && got_lse[i] == want_lse[i]) continue;
-    const double e = std::fabs(got_lse[i] - want_lse[i]);
-    lse_error = std::fmax(lse_error, std::isfinite(e) ? e : 1e9);
-  }
-  const double error = std::sqrt(difference / norm);
+  const Difference off = difference(o.download(), lse.download(), got, got_lse);
   const bool same = std::memcmp(first.data(), got.data(), got.size() * sizeof(T)) == 0;
-  const bool ok = error < 6e-3 && lse_error < 6e-3 && same;
+  const bool ok = off.o < 6e-3 && off.lse < 6e-3 && same;
   std::printf("%-4s %-8s %3d/%-3d %-34s o %.2e lse %.2e%s\n", ok ? "ok" : "FAIL",
               std::string(attune::name(dtype_of<Kv>())).c_str(), s.dim_qk, s.dim_vo, s.name.c_str(),
-              error, lse_error, same ? "" : " CHANGES");
+              off.o, off.lse, same ? "" : " CHANGES");
   std::fflush(stdout);
   return ok;
 }
