@@ -11,69 +11,22 @@
 #include <string>
 #include <vector>
 
-#include "runtime/session.hpp"
+#include "runtime/session_files.hpp"
 
 namespace attune::runtime {
 namespace {
 
-std::string golden(const std::string& family) {
-  return std::string(ATTUNE_SOURCE_DIR) + "/tests/golden/models/" + family;
-}
-
-struct Opening {
-  std::string family = "llama";
-  std::string backend = "cpu";
-  int num_threads = 2;
-  bool batch_invariant = false;
-  DType kv_dtype = DType::f32;
-  EngineOptions engine{.context_limit = 200, .pool_tokens = 4096, .scheduler = {}};
-};
-
-std::unique_ptr<Session> open(const Opening& opening) {
-  auto checkpoint = model::open_checkpoint(golden(opening.family));
-  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().text();
-  const Result<Registry> registry = Registry::open({});
-  SessionOptions options;
-  options.device = cpu_device();
-  options.num_threads = opening.num_threads;
-  options.weights = model::CpuWeights::f32;
-  options.batch_invariant = opening.batch_invariant;
-  options.engine = opening.engine;
-  const auto make = [&](const model::ModelConfig& config, Executor& executor,
-                        std::optional<DType> kv_dtype) {
-    BackendRequest request;
-    request.device = options.device;
-    request.selection.prefill = request.selection.decode = opening.backend;
-    request.selection.page_size = 4;
-    request.dtypes = {.compute = DType::f32, .kv = DType::f32};
-    request.selection.kv_dtype = kv_dtype ? *kv_dtype : opening.kv_dtype;
-    request.batch_invariant = opening.batch_invariant;
-    return make_backends(*registry, config, request, executor);
-  };
-  auto session = Session::open(std::move(*checkpoint), make, options);
-  EXPECT_TRUE(session.ok()) << session.status().text();
-  return session.ok() ? std::move(*session) : nullptr;
-}
+using testing_support::golden;
+using testing_support::open;
+using testing_support::run;
+using testing_support::submit;
+using Opening = testing_support::SmallSession;
 
 std::vector<std::int32_t> prompt(std::size_t length, std::int32_t seed) {
   std::vector<std::int32_t> tokens;
   for (std::size_t i = 0; i < length; ++i)
     tokens.push_back(3 + (seed * 31 + static_cast<std::int32_t>(i) * 17) % 90);
   return tokens;
-}
-
-RequestId submit(Engine& engine, const std::vector<std::int32_t>& tokens,
-                 const RequestOptions& options) {
-  const Result<RequestId> id = engine.submit(tokens, options);
-  EXPECT_TRUE(id.ok()) << id.status().text();
-  return *id;
-}
-
-void run(Engine& engine) {
-  while (!engine.idle()) {
-    const auto events = engine.step();
-    ASSERT_TRUE(events.ok()) << events.status().text();
-  }
 }
 
 Request run_alone(Engine& engine, const std::vector<std::int32_t>& tokens,
@@ -114,7 +67,7 @@ TEST(Engine, ARequestsBitsDoNotDependOnItsNeighbours) {
 TEST(Engine, PreemptionAndBatchingChangeNoSampledToken) {
   const RequestOptions options{.max_new_tokens = 40,
                                .sampling = {.temperature = 1.0, .top_k = 20, .seed = 5}};
-  const auto roomy = open({});
+  const auto roomy = open(Opening{});
   ASSERT_TRUE(roomy);
   std::vector<std::vector<std::int32_t>> expected;
   for (std::int32_t i = 0; i < 4; ++i)
@@ -156,7 +109,7 @@ TEST(Engine, AWindowedLayersMemoryDoesNotGrow) {
 }
 
 TEST(Engine, EndsForTheReasonItSays) {
-  const auto session = open({});
+  const auto session = open(Opening{});
   ASSERT_TRUE(session);
   Engine& engine = session->engine();
   const auto tokens = prompt(30, 2);
@@ -175,7 +128,7 @@ TEST(Engine, EndsForTheReasonItSays) {
 }
 
 TEST(Engine, ACancelledRequestReturnsItsPages) {
-  const auto session = open({});
+  const auto session = open(Opening{});
   ASSERT_TRUE(session);
   Engine& engine = session->engine();
   const RequestId id = submit(engine, prompt(50, 1), {.max_new_tokens = 50});

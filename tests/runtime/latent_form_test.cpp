@@ -13,7 +13,7 @@
 
 #include "attention/page_table.hpp"
 #include "runtime/latent_plans.hpp"
-#include "runtime/session.hpp"
+#include "runtime/session_files.hpp"
 #include "support/latent_checkpoint.hpp"
 #include "support/scratch_folder.hpp"
 
@@ -134,33 +134,17 @@ struct Opening {
 };
 
 Result<std::unique_ptr<Session>> open(const Opening& opening) {
-  const std::string golden =
-      std::string(ATTUNE_SOURCE_DIR) + "/tests/golden/models/" + opening.family;
-  auto checkpoint = model::open_checkpoint(opening.folder.empty() ? golden : opening.folder);
-  if (!checkpoint.ok()) return checkpoint.status();
-  const Result<Registry> registry = Registry::open({});
-  SessionOptions options;
-  options.device = cpu_device();
-  options.num_threads = 2;
-  options.weights = model::CpuWeights::f32;
-  options.batch_invariant = opening.batch_invariant;
-  options.engine = {.context_limit = 100,
-                    .pool_tokens = 1024,
-                    .scheduler = {.chunk_size = opening.chunk_size, .max_batch = 4},
-                    .latent = opening.latent,
-                    .keep_logits = true};
-  const auto make = [&](const model::ModelConfig& config, Executor& executor,
-                        std::optional<DType>) {
-    BackendRequest request;
-    request.device = options.device;
-    request.selection.prefill = request.selection.decode = opening.backend;
-    request.selection.page_size = 4;
-    request.selection.kv_dtype = opening.kv_dtype;
-    request.dtypes = {.compute = DType::f32, .kv = opening.kv_dtype};
-    request.batch_invariant = opening.batch_invariant;
-    return make_backends(*registry, config, request, executor);
-  };
-  return Session::open(std::move(*checkpoint), make, options);
+  return testing_support::try_open(
+      {.family = opening.family,
+       .folder = opening.folder,
+       .backend = opening.backend,
+       .kv_dtype = opening.kv_dtype,
+       .batch_invariant = opening.batch_invariant,
+       .engine = {.context_limit = 100,
+                  .pool_tokens = 1024,
+                  .scheduler = {.chunk_size = opening.chunk_size, .max_batch = 4},
+                  .latent = opening.latent,
+                  .keep_logits = true}});
 }
 
 struct Outcome {
@@ -232,8 +216,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, LatentForms,
                                          "kimi_linear"));
 
 TEST(LatentForm, TokensOf656BytesAreReadAsReferenceReadsThem) {
-  const testing_support::ScratchFolder folder;
-  testing_support::write_latent_checkpoint(folder.path(), {});
+  const attune::testing_support::ScratchFolder folder;
+  attune::testing_support::write_latent_checkpoint(folder.path(), {});
   Opening opening{.folder = folder.path().string(),
                   .backend = "reference",
                   .kv_dtype = DType::fp8_e4m3,

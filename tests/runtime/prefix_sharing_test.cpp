@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/session.hpp"
+#include "runtime/session_files.hpp"
 
 namespace attune::runtime {
 namespace {
@@ -27,35 +27,16 @@ struct Opening {
 };
 
 std::unique_ptr<Session> open(Opening opening) {
-  auto checkpoint = model::open_checkpoint(std::string(ATTUNE_SOURCE_DIR) +
-                                           "/tests/golden/models/" + opening.family);
-  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().text();
-  const Result<Registry> registry = Registry::open({});
-  SessionOptions options;
-  options.device = cpu_device();
-  options.num_threads = 2;
-  options.weights = model::CpuWeights::f32;
-  options.batch_invariant = opening.batch_invariant;
   opening.prefix.enabled = opening.shares;
-  options.engine = {.context_limit = 400,
-                    .pool_tokens = opening.pool_tokens,
-                    .scheduler = opening.scheduler,
-                    .prefix = opening.prefix,
-                    .speculation = opening.speculation};
-  options.engine.keep_logits = true;
-  const auto make = [&](const model::ModelConfig& config, Executor& executor,
-                        std::optional<DType> kv_dtype) {
-    BackendRequest request;
-    request.device = options.device;
-    request.selection.page_size = opening.page_size;
-    request.dtypes = {.compute = DType::f32, .kv = DType::f32};
-    request.selection.kv_dtype = kv_dtype ? *kv_dtype : DType::f32;
-    request.batch_invariant = opening.batch_invariant;
-    return make_backends(*registry, config, request, executor);
-  };
-  auto session = Session::open(std::move(*checkpoint), make, options);
-  EXPECT_TRUE(session.ok()) << session.status().text();
-  return session.ok() ? std::move(*session) : nullptr;
+  return testing_support::open({.family = opening.family,
+                                .page_size = opening.page_size,
+                                .batch_invariant = opening.batch_invariant,
+                                .engine = {.context_limit = 400,
+                                           .pool_tokens = opening.pool_tokens,
+                                           .scheduler = opening.scheduler,
+                                           .prefix = opening.prefix,
+                                           .speculation = opening.speculation,
+                                           .keep_logits = true}});
 }
 
 Tokens prompt(std::size_t length, std::int32_t seed) {
@@ -72,12 +53,10 @@ Tokens operator+(Tokens a, const Tokens& b) {
 
 /// A few requests, each with the logits of its last prompt token and of what it generates.
 RequestId submit(Engine& engine, const Tokens& tokens, std::int64_t max_new_tokens = 12) {
-  const Result<RequestId> id =
-      engine.submit(tokens, {.max_new_tokens = max_new_tokens,
-                             .want_logits = true,
-                             .logits_from = static_cast<std::int64_t>(tokens.size()) - 1});
-  EXPECT_TRUE(id.ok()) << id.status().text();
-  return *id;
+  return testing_support::submit(engine, tokens,
+                                 {.max_new_tokens = max_new_tokens,
+                                  .want_logits = true,
+                                  .logits_from = static_cast<std::int64_t>(tokens.size()) - 1});
 }
 
 void run(Engine& engine) {

@@ -11,11 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "runtime/session.hpp"
+#include "runtime/session_files.hpp"
 
 namespace attune::runtime {
 namespace {
 
+using testing_support::run;
+using testing_support::submit;
 using Tokens = std::vector<std::int32_t>;
 
 Tokens guessed(const Tokens& tokens, const SpeculationOptions& options, std::int64_t limit) {
@@ -77,34 +79,15 @@ struct Opening {
 };
 
 std::unique_ptr<Session> open(const Opening& opening) {
-  auto checkpoint = model::open_checkpoint(std::string(ATTUNE_SOURCE_DIR) +
-                                           "/tests/golden/models/" + opening.family);
-  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().text();
-  const Result<Registry> registry = Registry::open({});
-  SessionOptions options;
-  options.device = cpu_device();
-  options.num_threads = 2;
-  options.weights = model::CpuWeights::f32;
-  options.batch_invariant = opening.batch_invariant;
-  options.engine = {.context_limit = 200,
-                    .pool_tokens = opening.pool_tokens,
-                    .scheduler = {.chunk_size = opening.chunk_size, .max_batch = opening.max_batch},
-                    .prefix = {.enabled = opening.share_prefixes},
-                    .speculation = opening.speculation};
-  const auto make = [&](const model::ModelConfig& config, Executor& executor,
-                        std::optional<DType> kv_dtype) {
-    BackendRequest request;
-    request.device = options.device;
-    request.selection.page_size = opening.family == "deepseek_v4" ? 8 : 4;
-    request.selection.speculative_topk = opening.speculation.enabled() ? 1 : 0;
-    request.dtypes = {.compute = DType::f32, .kv = DType::f32};
-    request.selection.kv_dtype = kv_dtype ? *kv_dtype : DType::f32;
-    request.batch_invariant = opening.batch_invariant;
-    return make_backends(*registry, config, request, executor);
-  };
-  auto session = Session::open(std::move(*checkpoint), make, options);
-  EXPECT_TRUE(session.ok()) << session.status().text();
-  return session.ok() ? std::move(*session) : nullptr;
+  return testing_support::open(
+      {.family = opening.family,
+       .page_size = opening.family == "deepseek_v4" ? 8 : 4,
+       .batch_invariant = opening.batch_invariant,
+       .engine = {.context_limit = 200,
+                  .pool_tokens = opening.pool_tokens,
+                  .scheduler = {.chunk_size = opening.chunk_size, .max_batch = opening.max_batch},
+                  .prefix = {.enabled = opening.share_prefixes},
+                  .speculation = opening.speculation}});
 }
 
 /// A text that repeats itself with small changes, so that some guesses hold and some do not.
@@ -114,19 +97,6 @@ Tokens repetitive(std::size_t length, std::int32_t seed) {
     tokens.push_back(3 + static_cast<std::int32_t>((i % 11 * 7 + (i % 37 == 5 ? 1 : 0)) % 80) +
                      seed);
   return tokens;
-}
-
-RequestId submit(Engine& engine, const Tokens& tokens, const RequestOptions& options) {
-  const Result<RequestId> id = engine.submit(tokens, options);
-  EXPECT_TRUE(id.ok()) << id.status().text();
-  return *id;
-}
-
-void run(Engine& engine) {
-  while (!engine.idle()) {
-    const auto events = engine.step();
-    ASSERT_TRUE(events.ok()) << events.status().text();
-  }
 }
 
 /// Several requests at once; their tokens in order.
