@@ -105,7 +105,7 @@ struct LayerCall {
   const float* alibi_slopes = nullptr;  ///< [num_qo_heads]
 
   const LinearCall* linear = nullptr;          ///< linear variants (<attune/linear_state.hpp>)
-  const SparseCall* sparse = nullptr;          ///< sparse_mla, dsv4 (<attune/sparse_call.hpp>)
+  const SparseCall* sparse = nullptr;          ///< specs with an indexer (<attune/sparse_call.hpp>)
   const CompressedCall* compressed = nullptr;  ///< dsv4 (<attune/compressed_call.hpp>)
 };
 

@@ -74,7 +74,7 @@ enum class Variant : std::uint8_t {
 
 /// Keys and values of their own for each KV head.
 [[nodiscard]] constexpr bool has_kv_heads(Variant v) {
-  return v == Variant::gqa || v == Variant::dual_chunk;
+  return v == Variant::gqa || v == Variant::dual_chunk || v == Variant::minimax_sparse;
 }
 
 /// Softmax over the keys of a page table: what attention::validate_spec and the conformance suite
@@ -144,11 +144,14 @@ struct AttentionSpec {
   std::int64_t dual_chunk_len = 0;  ///< dual_chunk: positions of a chunk
   int compress_ratio = 0;  ///< dsv4: tokens that a compressed key stands for; 0 = the window alone
 
-  // sparse_mla, dsv4: what chooses a query's keys (<attune/sparse_call.hpp>).
-  int index_num_heads = 0;
+  // sparse_mla, dsv4, minimax_sparse: what chooses a query's keys (<attune/sparse_call.hpp>).
+  int index_num_heads = 0;  ///< minimax_sparse: num_kv_heads, each choosing for its KV head
   int index_head_dim = 0;
-  int index_topk = 0;               ///< keys a query attends to at most
+  int index_topk = 0;               ///< keys a query attends to at most; minimax_sparse: blocks
   DType index_dtype = DType::bf16;  ///< of stored index keys
+  int index_block_size = 0;         ///< minimax_sparse: keys of a block, kept or left out together
+  int index_init_blocks = 0;        ///< minimax_sparse: first blocks, always kept
+  int index_local_blocks = 0;       ///< minimax_sparse: last blocks, the query's own among them
 
   // Linear variants (<attune/linear_state.hpp>).
   int linear_num_k_heads = 0;
@@ -162,6 +165,10 @@ struct AttentionSpec {
 
   [[nodiscard]] constexpr int gqa_group_size() const {
     return num_kv_heads > 0 ? num_qo_heads / num_kv_heads : 0;
+  }
+  /// Lists of what is kept that a query has.
+  [[nodiscard]] constexpr int index_lists() const {
+    return variant == Variant::minimax_sparse ? num_kv_heads : 1;
   }
   /// Columns of a head of LayerCall::q.
   [[nodiscard]] constexpr int q_columns() const {

@@ -166,6 +166,7 @@ Status validate_spec(const AttentionSpec& spec) {
     return invalid_argument(join("keys and values cannot be stored as ", name(spec.kv_dtype)));
   if (spec.variant == Variant::sparse_mla)
     if (Status s = validate_indexer(spec); !s.ok()) return s;
+  if (Status s = validate_blocks(spec); !s.ok()) return s;
   if (Status s = validate_compressed_spec(spec); !s.ok()) return s;
   return check_chunks(spec);
 }

@@ -149,13 +149,14 @@ Status check_group(const BatchView& batch, std::size_t index) {
   return {};
 }
 
-/// No key of dual_chunk is ever left behind, so its chunks count from the first of the page table.
+/// No key of these is ever left behind, so their chunks and blocks count from the first of the page
+/// table.
 Status check_first_keys(const BatchView& batch, const AttentionSpec& spec) {
-  if (spec.variant != Variant::dual_chunk) return {};
+  if (spec.variant != Variant::dual_chunk && spec.variant != Variant::minimax_sparse) return {};
   const auto found = std::find_if(batch.kv_offset.begin(), batch.kv_offset.end(),
                                   [](std::int64_t offset) { return offset != 0; });
   if (found == batch.kv_offset.end()) return {};
-  return unsupported(join("dual_chunk wants all keys from position 0 on, but kv_offset[",
+  return unsupported(join(name(spec.variant), " wants all keys from position 0 on, but kv_offset[",
                           found - batch.kv_offset.begin(), "] = ", *found));
 }
 

@@ -44,6 +44,33 @@ Status check_presence(const LayerCall& call, const AttentionSpec& spec) {
 
 }  // namespace
 
+Status validate_blocks(const AttentionSpec& spec) {
+  const bool asked = spec.variant == Variant::minimax_sparse;
+  const bool given =
+      spec.index_block_size != 0 || spec.index_init_blocks != 0 || spec.index_local_blocks != 0;
+  if (!asked && !given) return {};
+  if (!asked)
+    return invalid_argument(
+        join("index_block_size, index_init_blocks and index_local_blocks belong ",
+             "to minimax_sparse, not to ", name(spec.variant)));
+  if (Status s = validate_indexer(spec); !s.ok()) return s;
+  if (spec.kind != AttentionKind::decoder)
+    return invalid_argument("minimax_sparse is decoder attention: its blocks are of one sequence");
+  if (spec.index_num_heads != spec.num_kv_heads)
+    return invalid_argument(join("minimax_sparse has an index head for each KV head, have ",
+                                 spec.index_num_heads, " and ", spec.num_kv_heads));
+  if (spec.index_block_size < 1 || spec.index_init_blocks < 0 || spec.index_local_blocks < 0)
+    return invalid_argument(join("minimax_sparse wants blocks of one key at least and counts of ",
+                                 "blocks, have index_block_size ", spec.index_block_size,
+                                 ", index_init_blocks ", spec.index_init_blocks,
+                                 ", index_local_blocks ", spec.index_local_blocks));
+  if (spec.index_init_blocks > spec.index_topk - spec.index_local_blocks)
+    return invalid_argument(join("blocks that are always kept are among the index_topk of ",
+                                 spec.index_topk, ", have ", spec.index_init_blocks, " first and ",
+                                 spec.index_local_blocks, " last ones"));
+  return {};
+}
+
 Status validate_indexer(const AttentionSpec& spec) {
   if (spec.index_num_heads < 1 || spec.index_head_dim < 1 || spec.index_topk < 1)
     return invalid_argument(join(name(spec.variant),
@@ -54,7 +81,7 @@ Status validate_indexer(const AttentionSpec& spec) {
   if (!is_float(spec.index_dtype))
     return invalid_argument(
         join("index keys are stored as fp32, bf16 or fp16, not as ", name(spec.index_dtype)));
-  return spec.variant == Variant::sparse_mla ? check_plain_causal(spec) : Status{};
+  return spec.variant == Variant::dsv4 ? Status{} : check_plain_causal(spec);
 }
 
 Status validate_sparse_run(const LayerCall& call, std::int64_t tokens, const AttentionSpec& spec,
@@ -62,16 +89,25 @@ Status validate_sparse_run(const LayerCall& call, std::int64_t tokens, const Att
   if (Status s = check_presence(call, spec); !s.ok() || call.sparse == nullptr) return s;
   const SparseCall& sparse = *call.sparse;
   const bool chooses = sparse.index_q.defined();
-  if (Status s = match("topk_indices", sparse.topk_indices, DType::i32, {tokens, spec.index_topk},
-                       chooses);
+  const bool blocks = spec.index_block_size > 0;
+  const auto match_lists = [&](std::initializer_list<std::int64_t> shape) {
+    return match("topk_indices", sparse.topk_indices, DType::i32, shape, chooses);
+  };
+  if (Status s = blocks ? match_lists({tokens, spec.index_lists(), spec.index_topk})
+                        : match_lists({tokens, spec.index_topk});
       !s.ok() || !chooses)
     return s;
   if (Status s = match("index_q", sparse.index_q, spec.q_dtype,
                        {tokens, spec.index_num_heads, spec.index_head_dim});
       !s.ok())
     return s;
-  if (Status s =
-          match("index_weights", sparse.index_weights, DType::f32, {tokens, spec.index_num_heads});
+  if (blocks && sparse.index_weights.defined())
+    return invalid_argument(
+        "index_weights belong to indexers that add up heads: minimax_sparse "
+        "keeps a list a head");
+  if (Status s = blocks ? Status{}
+                        : match("index_weights", sparse.index_weights, DType::f32,
+                                {tokens, spec.index_num_heads});
       !s.ok())
     return s;
   if (keys.source == KvSource::ragged)

@@ -1,5 +1,5 @@
 // What an indexer adds to the checks of <attune/validate.hpp> (layer attention): of all keys
-// (sparse_mla), or of compressed ones (dsv4).
+// (sparse_mla), of compressed ones (dsv4), or of blocks of keys (minimax_sparse).
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,8 @@
 namespace attune::attention {
 
 [[nodiscard]] Status validate_indexer(const AttentionSpec& spec);
+/// Of an indexer that keeps blocks; for every variant.
+[[nodiscard]] Status validate_blocks(const AttentionSpec& spec);
 
 /// What an indexer scores.
 struct IndexedKeys {

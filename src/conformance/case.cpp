@@ -23,6 +23,9 @@ std::string dense_shape(const Case& one) {
   if (s.compress_ratio > 0) text += join("/ratio", s.compress_ratio);
   if (s.index_topk > 0)
     text += join("/top", s.index_topk, "of", s.index_num_heads, "x", s.index_head_dim);
+  if (s.index_block_size > 0)
+    text +=
+        join("/blocks", s.index_block_size, "+", s.index_init_blocks, "+", s.index_local_blocks);
   return text;
 }
 

@@ -123,6 +123,10 @@ bool makes_sense(const Factors& f, const FactorRow& row) {
   return true;
 }
 
+bool has_indexer(Variant v) {
+  return v == Variant::sparse_mla || v == Variant::dsv4 || v == Variant::minimax_sparse;
+}
+
 int kv_heads_for(int group, Variant variant) {
   if (is_latent(variant) || group > 16) return 1;
   return group == 1 ? 3 : 2;
@@ -211,8 +215,9 @@ Factors factors_of(const Capability& row, Variant variant) {
   if (has(Feature::attention_chunk)) f.chunk.push_back(1);
   if (has(Feature::lse)) f.lse.push_back(1);
   f.given_lists = {0};
-  if (variant == Variant::dual_chunk) f.offset = {0};  // it has all keys from the first on
-  if (variant == Variant::sparse_mla || variant == Variant::dsv4) f.given_lists.push_back(1);
+  // These have all keys from the first on.
+  if (variant == Variant::dual_chunk || variant == Variant::minimax_sparse) f.offset = {0};
+  if (has_indexer(variant)) f.given_lists.push_back(1);
   if (variant == Variant::dsv4) {
     f.window = {Window::left};
     f.compression = {Compression::indexed, Compression::whole, Compression::none};
@@ -246,13 +251,23 @@ AttentionSpec base_spec(Variant variant, HeadDims dims, int group, DType q, DTyp
     spec.kv_lora_rank = dims.vo;
     spec.qk_rope_head_dim = dims.qk - dims.vo;
   }
-  if (variant == Variant::sparse_mla || variant == Variant::dsv4) {
+  if (has_indexer(variant)) {
     // As many keys as a tile at full width, few and an odd number elsewhere.
     const bool wide = dims.vo == 512;
     spec.index_num_heads = wide ? 16 : 3;
     spec.index_head_dim = wide ? 128 : 28;
     spec.index_topk = wide ? 64 : 7;
     spec.index_dtype = size_of(kv) == 1 ? (q == DType::f32 ? DType::bf16 : q) : kv;
+  }
+  if (variant == Variant::minimax_sparse) {
+    // MiniMax-M3's proportions with small blocks; elsewhere what divides no page.
+    const bool usual = dims.vo == 128;
+    spec.index_num_heads = kv_heads;
+    spec.index_head_dim = usual ? 128 : 28;
+    spec.index_topk = usual ? 4 : 3;
+    spec.index_block_size = usual ? 16 : 7;
+    spec.index_init_blocks = usual ? 0 : 1;
+    spec.index_local_blocks = 1;
   }
   if (variant == Variant::dual_chunk) spec.dual_chunk_len = 24;
   spec.kv_scales = kv == DType::i8;

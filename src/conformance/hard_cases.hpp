@@ -66,6 +66,10 @@ class HardCases {
   /// dsv4: lengths around whatever a key stands for, budgets of one compressed key and of all.
   void compressed_keys(BatchForm form);
 
+  /// minimax_sparse: lengths around blocks and around what a list holds; blocks that are always
+  /// kept, none of them, and nothing else; blocks of one key.
+  void kept_blocks(BatchForm form, const std::vector<RequestShape>& growing);
+
   /// Trees of prefixes over requests of uneven tails, with whatever may stand in a level's way.
   void shared_prefixes(BatchForm form);
 

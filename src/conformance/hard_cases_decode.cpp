@@ -65,6 +65,7 @@ void HardCases::many_requests() {
   Case one = awkward(BatchForm::decode, {});
   one.spec = base_spec(variant_, smallest_dims(), 1, one.spec.q_dtype, one.spec.kv_dtype);
   if (!is_latent(variant_)) one.spec.num_qo_heads = one.spec.num_kv_heads = 1;
+  if (variant_ == Variant::minimax_sparse) one.spec.index_num_heads = 1;
   if (!row_.gqa_group_sizes.empty()) one.spec.num_qo_heads = row_.gqa_group_sizes[0];
   one.requests.assign(65536, {1, 1});
   one.requests[0].kv_len = 257;

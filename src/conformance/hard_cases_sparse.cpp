@@ -9,6 +9,7 @@ namespace attune::conformance {
 void HardCases::kept_keys(BatchForm form, const std::vector<RequestShape>& uneven,
                           const std::vector<RequestShape>& growing) {
   if (variant_ == Variant::dsv4) return compressed_keys(form);
+  if (variant_ == Variant::minimax_sparse) return kept_blocks(form, growing);
   if (variant_ != Variant::sparse_mla) return;
   const auto with = [&](Case one, const Property& property, bool smoke, int topk, bool given,
                         std::string_view label) {

@@ -264,13 +264,17 @@ Result<Answer> solve(const Problem& p, const Subject& subject) {
   std::vector<std::int32_t> lists = p.sparse.lists;
   SparseCall sparse;
   if (spec.index_topk > 0) {
-    lists.resize(static_cast<std::size_t>(p.num_queries() * spec.index_topk));
-    sparse.topk_indices = flat(lists, DType::i32, p.num_queries(), spec.index_topk);
+    lists.resize(static_cast<std::size_t>(p.num_queries() * p.list_width()));
+    sparse.topk_indices =
+        spec.index_block_size > 0
+            ? view(lists, DType::i32, p.num_queries(), spec.index_lists(), spec.index_topk)
+            : flat(lists, DType::i32, p.num_queries(), spec.index_topk);
     if (!p.sparse.q.empty())
       sparse.index_q =
           view(index_q, DType::f32, p.num_queries(), spec.index_num_heads, spec.index_head_dim);
-    sparse.index_weights =
-        flat(p.sparse.weights, DType::f32, p.num_queries(), spec.index_num_heads);
+    if (spec.index_block_size == 0)
+      sparse.index_weights =
+          flat(p.sparse.weights, DType::f32, p.num_queries(), spec.index_num_heads);
     sparse.index_k = flat(index_k, DType::f32, p.num_indexed(), spec.index_head_dim);
     call.sparse = &sparse;
   }

@@ -30,10 +30,11 @@ struct CompressedProblem {
 
 /// What an indexer has besides: its numbers, or lists. Its keys are the problem's, or compressed.
 struct SparseProblem {
-  std::vector<char> q{};              ///< [queries, index_num_heads, index_head_dim], q_dtype
-  std::vector<char> k{};              ///< [keys, index_head_dim], index_dtype
-  std::vector<float> weights{};       ///< [queries, index_num_heads]
-  std::vector<std::int32_t> lists{};  ///< [queries, index_topk], where they are given
+  std::vector<char> q{};         ///< [queries, index_num_heads, index_head_dim], q_dtype
+  std::vector<char> k{};         ///< [keys, index_head_dim], index_dtype
+  std::vector<float> weights{};  ///< [queries, index_num_heads]; minimax_sparse: none
+  /// [queries, list_width()], where they are given
+  std::vector<std::int32_t> lists{};
 };
 
 struct Problem {
@@ -55,6 +56,10 @@ struct Problem {
 
   [[nodiscard]] std::int64_t num_queries() const { return first_query.back(); }
   [[nodiscard]] std::int64_t num_keys() const { return first_key.back(); }
+  /// Entries of a query's lists, one list behind the other.
+  [[nodiscard]] std::int64_t list_width() const {
+    return std::int64_t{spec.index_lists()} * spec.index_topk;
+  }
   /// What an indexer chooses among.
   [[nodiscard]] std::int64_t num_indexed() const {
     return spec.compress_ratio > 0 ? compressed.first.back() : num_keys();
@@ -74,7 +79,7 @@ struct Problem {
 struct Answer {
   std::vector<double> o{};            ///< [queries, num_qo_heads, head_dim_vo]
   std::vector<double> lse{};          ///< [queries, num_qo_heads]; empty where not asked for
-  std::vector<std::int32_t> lists{};  ///< [queries, index_topk] of specs with an indexer
+  std::vector<std::int32_t> lists{};  ///< [queries, list_width()] of specs with an indexer
 };
 
 /// What the subject's oracle says, from ragged keys: no page, layout or step is involved.

@@ -254,7 +254,9 @@ Outcome all_kept_equals_dense(const Subject& subject, const Case& one) {
     return o;
   AttentionSpec& spec = problem.spec;
   if (spec.variant == Variant::sparse_mla) spec.variant = Variant::mla;
+  if (spec.variant == Variant::minimax_sparse) spec.variant = Variant::gqa;
   spec.index_num_heads = spec.index_head_dim = spec.index_topk = 0;
+  spec.index_block_size = spec.index_init_blocks = spec.index_local_blocks = 0;
   answer.lists.clear();
   return against_reference(subject, problem, answer);
 }

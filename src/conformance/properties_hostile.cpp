@@ -152,7 +152,12 @@ void Offers::make_lists(const Plan& plan) {
                 with_sparse([](SparseCall& s) { s.topk_indices.stride[0] = 0; }));
   expect_no_run(plan, "index queries of other heads",
                 with_sparse([](SparseCall& s) { --s.index_q.shape[1]; }));
-  expect_no_run(plan, "no index weights", with_sparse([](SparseCall& s) { s.index_weights = {}; }));
+  // Of lists a head there are none to be missing, but some to be too many.
+  const TensorView weights = prepared_.sparse.index_weights;
+  expect_no_run(plan, weights.defined() ? "no index weights" : "index weights of lists a head",
+                with_sparse([&](SparseCall& s) {
+                  s.index_weights = weights.defined() ? TensorView{} : s.index_q;
+                }));
   expect_no_run(plan, "index keys of fewer pages",
                 with_sparse([](SparseCall& s) { --s.index_cache.shape[0]; }));
   expect_no_run(plan, "index keys of another dtype",

@@ -1,4 +1,4 @@
-// The part of a problem that only sparse_mla has (layer conformance).
+// The part of a problem that only variants with an indexer have (layer conformance).
 #pragma once
 
 #include "conformance/problem.hpp"

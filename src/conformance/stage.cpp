@@ -281,7 +281,7 @@ Answer Stage::blank_answer() const {
       .o = std::vector<double>(static_cast<std::size_t>(rows * case_.spec.head_dim_vo), nan)};
   if (case_.want_lse) answer.lse.assign(static_cast<std::size_t>(rows), nan);
   if (case_.spec.index_topk > 0)
-    answer.lists.assign(static_cast<std::size_t>(problem_.num_queries() * case_.spec.index_topk),
+    answer.lists.assign(static_cast<std::size_t>(problem_.num_queries() * problem_.list_width()),
                         std::numeric_limits<std::int32_t>::min());
   return answer;
 }

@@ -41,10 +41,11 @@ Status Stage::prepare_sparse(Prepared& p) {
     placed = view;
     return place_rows(memory(), placed, to, image);
   };
-  if (Status s = query_rows(from.lists, rows_view(DType::i32, rows, spec.index_topk, case_.strided),
-                            p.lists, p.sparse.topk_indices);
-      !s.ok())
-    return s;
+  const TensorView lists =
+      spec.index_block_size > 0
+          ? token_view(DType::i32, rows, spec.index_lists(), spec.index_topk, case_.strided)
+          : rows_view(DType::i32, rows, spec.index_topk, case_.strided);
+  if (Status s = query_rows(from.lists, lists, p.lists, p.sparse.topk_indices); !s.ok()) return s;
   p.sparse.index_cache = index_.cache;
   p.call.sparse = &p.sparse;
   if (case_.given_lists) return {};
@@ -54,11 +55,13 @@ Status Stage::prepare_sparse(Prepared& p) {
           p.index_q, p.sparse.index_q);
       !s.ok())
     return s;
-  if (Status s =
-          query_rows(from.weights, rows_view(DType::f32, rows, spec.index_num_heads, case_.strided),
-                     p.index_weights, p.sparse.index_weights);
-      !s.ok() || case_.source == KvSource::paged)
-    return s;
+  if (spec.index_block_size == 0)
+    if (Status s = query_rows(from.weights,
+                              rows_view(DType::f32, rows, spec.index_num_heads, case_.strided),
+                              p.index_weights, p.sparse.index_weights);
+        !s.ok())
+      return s;
+  if (case_.source == KvSource::paged) return {};
   // Ragged keys: those of the parts, one request behind the other.
   const bool compressed = spec.compress_ratio > 0;
   const std::vector<std::int32_t>& indptr = compressed ? p.compressed_indptr : p.kv_indptr;
@@ -88,18 +91,18 @@ Status Stage::collect_lists(const Prepared& p, Answer& answer) {
   const auto lists = p.lists.download();
   if (!lists.ok()) return lists.status();
   const TensorView& view = p.sparse.topk_indices;
-  const std::int64_t topk = view.shape[1];
+  const std::int64_t width = problem_.list_width();
   for (std::size_t n = 0; n < p.step.parts.size(); ++n) {
     const Step::Part& part = p.step.parts[n];
     const std::int64_t first =
         problem_.first_query[static_cast<std::size_t>(part.request)] + part.first_row;
     for (std::int64_t r = 0; r < part.num_rows; ++r)
-      std::memcpy(answer.lists.data() + (first + r) * topk,
+      std::memcpy(answer.lists.data() + (first + r) * width,
                   lists->data() + (p.qo_indptr[n] + r) * view.stride[0] * 4,
-                  static_cast<std::size_t>(topk) * 4);
+                  static_cast<std::size_t>(width) * 4);
   }
   for (std::int64_t row = 0; row < view.shape[0]; ++row)
-    for (std::int64_t b = (row * view.stride[0] + topk) * 4; b < (row + 1) * view.stride[0] * 4;
+    for (std::int64_t b = (row * view.stride[0] + width) * 4; b < (row + 1) * view.stride[0] * 4;
          ++b)
       if (static_cast<unsigned char>((*lists)[static_cast<std::size_t>(b)]) != kNan)
         return internal_error(base::join("bytes behind list ", row, " were overwritten"));

@@ -21,7 +21,7 @@ struct Candidate {
 
 struct PreferenceRow {
   FixedList<DeviceClass, 11> devices{};
-  FixedList<Variant, 3> variants{};
+  FixedList<Variant, 4> variants{};
   FixedList<Phase, 2> phases{Phase::prefill, Phase::decode};
   FixedList<Candidate, 10> candidates{};
 };
@@ -45,7 +45,7 @@ inline constexpr PreferenceRow kPreferences[] = {
      .candidates = {{"intel_amx"}, {"cpu"}, {"torch_native"}, {"reference"}}},
 
     {.devices = {DeviceClass::cpu, DeviceClass::cpu_amx},
-     .variants = {Variant::sparse_mla, Variant::dual_chunk, Variant::dsv4},
+     .variants = {Variant::sparse_mla, Variant::dual_chunk, Variant::dsv4, Variant::minimax_sparse},
      .candidates = {{"cpu"}, {"reference"}}},
 
     {.devices = {DeviceClass::sm7x},

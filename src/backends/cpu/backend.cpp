@@ -4,6 +4,7 @@
 #include "backends/cpu/descriptor.hpp"
 #include "backends/cpu/with_cascade.hpp"
 #include "backends/shared/cpu_backend.hpp"
+#include "kernels/block_scores/table.hpp"
 #include "kernels/index_scores/table.hpp"
 #include "kernels/paged_decode/table.hpp"
 #include "kernels/ragged_prefill/table.hpp"
@@ -25,7 +26,8 @@ Result<std::unique_ptr<Backend>> make_with_cascade(const BackendContext& context
     const DType keys = c.kv_layout == KvLayout::mla_latent_fp8 ? DType::bf16 : c.spec.kv_dtype;
     return shared::CpuKernels{.decode = kernels::paged_decode::find(isa, c.spec.q_dtype, keys),
                               .prefill = kernels::ragged_prefill::find(isa, c.spec.q_dtype, keys),
-                              .scores = kernels::index_scores::find(isa, c.spec.index_dtype)};
+                              .scores = kernels::index_scores::find(isa, c.spec.index_dtype),
+                              .block_scores = kernels::block_scores::find(isa, c.spec.index_dtype)};
   };
   return shared::make_cpu_backend(context, kDescriptor, find, cascade);
 }

@@ -7,6 +7,7 @@
 #include <attune/descriptor.hpp>
 #include <attune/status.hpp>
 
+#include "backends/shared/block_sparse_row.hpp"
 #include "backends/shared/compressed_rows.hpp"
 #include "backends/shared/dual_chunk_row.hpp"
 #include "backends/shared/sparse_rows.hpp"
@@ -67,7 +68,8 @@ inline constexpr BackendDescriptor kDescriptor{
          shared::kDualChunk,
          shared::kSparsePackedLatents,
          shared::kSparseLatents,
-         shared::kCompressed},
+         shared::kCompressed,
+         shared::kBlockSparse},
     .paper = "Online softmax, arXiv:1805.02867; FlashAttention-2, arXiv:2307.08691; Flash-Decoding",
 };
 

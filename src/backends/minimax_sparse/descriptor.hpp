@@ -9,7 +9,7 @@ namespace attune::backends::minimax_sparse {
 inline constexpr BackendDescriptor kDescriptor{
     .name = "minimax_sparse",
     .summary = "MiniMax-M3: block indexer, top blocks, GQA on the kept blocks",
-    .needs = "a kernel in libattune_cuda.so; a CPU kernel",
+    .needs = "a kernel in libattune_cuda.so; a library for HIP",
     .capabilities = {{.device = DeviceKind::cuda,
                       .sm = {{80, 121}},
                       .variants = {Variant::minimax_sparse},
@@ -25,15 +25,7 @@ inline constexpr BackendDescriptor kDescriptor{
                       .q_dtypes = {DType::bf16, DType::f16},
                       .kv_dtypes = {DType::bf16, DType::f16, DType::fp8_e4m3},
                       .kv_layouts = {KvLayout::nhd},
-                      .features = Feature::cuda_graph | Feature::kv_scales | Feature::mixed_batch},
-                     {.device = DeviceKind::cpu,
-                      .variants = {Variant::minimax_sparse},
-                      .phases = {Phase::prefill, Phase::decode},
-                      .q_dtypes = {DType::f32, DType::bf16, DType::f16},
-                      .kv_dtypes = {DType::f32, DType::bf16, DType::f16},
-                      .preferred_page_size = 16,
-                      .kv_layouts = {KvLayout::nhd},
-                      .features = Feature::mixed_batch}},
+                      .features = Feature::cuda_graph | Feature::kv_scales | Feature::mixed_batch}},
 };
 
 /// Makes it on a CPU; null while nothing is built. Rows of an accelerator are made by its library.

@@ -58,6 +58,7 @@ struct Slice {
 
 bool is_compressed(const AttentionSpec& spec) { return spec.compress_ratio > 0; }
 bool has_indexer(const AttentionSpec& spec) { return spec.index_topk > 0; }
+bool keeps_blocks(const AttentionSpec& spec) { return spec.index_block_size > 0; }
 
 /// Of one request, at most.
 struct Lengths {
@@ -74,10 +75,10 @@ std::int64_t indexed(const AttentionSpec& spec, const Lengths& n) {
   return is_compressed(spec) ? n.compressed : n.keys;
 }
 
-/// A list of kept keys may name one more than once.
+/// A list of kept keys may name one more than once, a list of blocks means each once.
 std::int64_t max_logits(const AttentionSpec& spec, const Lengths& n) {
-  const std::int64_t kept =
-      has_indexer(spec) ? std::max<std::int64_t>(indexed(spec, n), spec.index_topk) : 0;
+  const bool keys = has_indexer(spec) && !keeps_blocks(spec);
+  const std::int64_t kept = keys ? std::max<std::int64_t>(indexed(spec, n), spec.index_topk) : 0;
   if (is_compressed(spec)) return n.keys + std::max(kept, n.compressed);
   return std::max(n.keys, kept);
 }
@@ -186,34 +187,64 @@ struct Run {
 
   /// Keys `seen` of those an indexer chooses among: the ones that the query's list names, or all.
   template <class Do>
-  void for_each_kept(std::int64_t token, attention::KeyRange seen, const Do& act) const {
+  void for_each_kept(std::int64_t token, std::int64_t kv_head, attention::KeyRange seen,
+                     const Do& act) const {
     if (!has_indexer(spec)) {
       for (std::int64_t c = seen.begin; c < seen.end; ++c) act(c);
       return;
     }
-    const TensorView& lists = call.sparse->topk_indices;
-    const auto* const list = lists.as<std::int32_t>() + token * lists.stride[0];
+    const std::int32_t* const list = list_of(call, token, keeps_blocks(spec) ? kv_head : 0);
+    if (keeps_blocks(spec)) {
+      const std::int32_t* const end = list + spec.index_topk;
+      for (std::int64_t c = seen.begin; c < seen.end; ++c)
+        if (std::find(list, end, c / spec.index_block_size) != end) act(c);
+      return;
+    }
     for (int n = 0; n < spec.index_topk; ++n)
       if (list[n] >= seen.begin && list[n] < seen.end) act(std::int64_t{list[n]});
   }
 
-  /// The keys that a query attends to, in order: of its window, then compressed ones.
+  /// The keys that a query head attends to, in order: of its window, then compressed ones.
   template <class Do>
-  void for_each_key(const Query& q, std::int64_t token, const Do& act) const {
+  void for_each_key(const Query& q, std::int64_t token, std::int64_t kv_head, const Do& act) const {
     const std::int64_t offset = batch.kv_offset[q.request];
     const auto plain = [&](std::int64_t c) {
       if (batch.mask_allows(q.request, q.row, c))
         act(Key{k, v, batch.slot(q.request, c), offset + c});
     };
-    if (!is_compressed(spec)) return for_each_kept(token, q.keys, plain);
+    if (!is_compressed(spec)) return for_each_kept(token, kv_head, q.keys, plain);
     for (std::int64_t c = q.keys.begin; c < q.keys.end; ++c) plain(c);
-    for_each_kept(token, {0, compressed_end(q)}, [&](std::int64_t w) {
+    for_each_kept(token, kv_head, {0, compressed_end(q)}, [&](std::int64_t w) {
       act(Key{compressed, compressed, batch.compressed_slot(q.request, w, spec.compress_ratio),
               w * spec.compress_ratio});
     });
   }
 
-  /// Fills the list of one query from its indexer.
+  /// Fills the lists of one query from its indexer.
+  void choose(std::int64_t token, int thread) const {
+    if (!keeps_blocks(spec)) return choose_keys(token, thread);
+    for (int kv_head = 0; kv_head < spec.num_kv_heads; ++kv_head)
+      choose_blocks(token, kv_head, thread);
+  }
+
+  void choose_blocks(std::int64_t token, int kv_head, int thread) const {
+    const Query q = query_of(token);
+    const IndexerScratch work =
+        indexer_scratch(workspace, spec, lengths_of(spec, batch.facts), thread);
+    const KvRows keys = index_rows(call, batch.facts.source == KvSource::ragged);
+    const std::int64_t size = spec.index_block_size;
+    const std::int64_t blocks = (q.keys.end + size - 1) / size;
+    for (std::int64_t block = 0; block < blocks && blocks > spec.index_topk; ++block) {
+      work.scores[block] = -std::numeric_limits<double>::infinity();
+      for (std::int64_t c = block * size; c < std::min((block + 1) * size, q.keys.end); ++c) {
+        keys.read(batch.slot(q.request, c), 0, work.key);
+        const double score = block_key_score(spec, call, token, kv_head, work.key, work.q);
+        if (score > work.scores[block]) work.scores[block] = score;  // a NaN is not
+      }
+    }
+    keep_best_blocks(spec, blocks, work, list_of(call, token, kv_head));
+  }
+
   void choose_keys(std::int64_t token, int thread) const {
     const Query q = query_of(token);
     const IndexerScratch work =
@@ -227,7 +258,7 @@ struct Run {
                 0, work.key);
       work.scores[c] = index_score(spec, call, token, work.key, work.q);
     }
-    keep_largest(spec, call, token, end, work);
+    keep_largest(spec, end, work, list_of(call, token, 0));
   }
 
   void compute(std::int64_t token, std::int64_t h, int thread) const {
@@ -242,7 +273,7 @@ struct Run {
     read_row(call.q, token, h, spec.q_columns(), work.q);
     double largest = -std::numeric_limits<double>::infinity();
     double* next = work.logits;
-    for_each_key(query, token, [&](const Key& key) {
+    for_each_key(query, token, kv_head, [&](const Key& key) {
       key.k.read(key.slot, kv_head, work.row);
       const double* const q = work.q + query_for(query.position, key.position) * spec.head_dim_qk;
       double dot = 0.0;
@@ -255,7 +286,7 @@ struct Run {
     double denominator = 0.0;
     next = work.logits;
     // A hidden key is skipped, not weighed with 0: its value may be NaN.
-    for_each_key(query, token, [&](const Key& key) {
+    for_each_key(query, token, kv_head, [&](const Key& key) {
       const double weight = std::exp(*next++ - largest);
       denominator += weight;
       key.v.read(key.slot, kv_head, work.row);
@@ -354,7 +385,7 @@ class ReferenceBackend final : public Backend {
     const std::int64_t tokens = batch.facts.num_qo_tokens;
     if (has_indexer(spec) && call.sparse->index_q.defined())
       for_each(tokens, run, [](const Run& shared, std::int64_t token, int thread) {
-        shared.choose_keys(token, thread);
+        shared.choose(token, thread);
       });
     for_each(tokens * spec.num_qo_heads, run, [](const Run& shared, std::int64_t item, int thread) {
       const std::int64_t heads = shared.spec.num_qo_heads;

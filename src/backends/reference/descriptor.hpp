@@ -7,6 +7,7 @@
 #include <attune/descriptor.hpp>
 #include <attune/status.hpp>
 
+#include "backends/shared/block_sparse_row.hpp"
 #include "backends/shared/compressed_rows.hpp"
 #include "backends/shared/dual_chunk_row.hpp"
 #include "backends/shared/sparse_rows.hpp"
@@ -67,6 +68,7 @@ inline constexpr BackendDescriptor kDescriptor{
          shared::kSparsePackedLatents,
          shared::kSparseLatents,
          shared::kCompressedWithRagged,
+         shared::kBlockSparse,
          {.device = DeviceKind::cpu,
           .status = BackendStatus::stable,
           .variants = {Variant::gdn, Variant::kda, Variant::mamba2, Variant::lightning,

@@ -30,10 +30,33 @@ double index_score(const AttentionSpec& spec, const LayerCall& call, std::int64_
   return std::isnan(score) ? -std::numeric_limits<double>::infinity() : score;
 }
 
-void keep_largest(const AttentionSpec& spec, const LayerCall& call, std::int64_t token,
-                  std::int64_t num_keys, const IndexerScratch& scratch) {
+double block_key_score(const AttentionSpec& spec, const LayerCall& call, std::int64_t token,
+                       int head, const double* key, double* q) {
+  read_row(call.sparse->index_q, token, head, spec.index_head_dim, q);
+  double dot = 0.0;
+  for (int d = 0; d < spec.index_head_dim; ++d) dot += q[d] * key[d];
+  return dot;
+}
+
+std::int32_t* list_of(const LayerCall& call, std::int64_t token, std::int64_t kv_head) {
   const TensorView& lists = call.sparse->topk_indices;
-  auto* const list = lists.as<std::int32_t>() + token * lists.stride[0];
+  return lists.as<std::int32_t>() + token * lists.stride[0] + kv_head * lists.stride[1];
+}
+
+void keep_best_blocks(const AttentionSpec& spec, std::int64_t num_blocks,
+                      const IndexerScratch& scratch, std::int32_t* list) {
+  const std::int64_t last = num_blocks - spec.index_local_blocks;
+  using Limits = std::numeric_limits<double>;
+  for (std::int64_t block = 0; block < num_blocks && num_blocks > spec.index_topk; ++block) {
+    const bool always = block < spec.index_init_blocks || block >= last;
+    double& score = scratch.scores[block];
+    score = always ? Limits::infinity() : std::min(score, Limits::max());
+  }
+  keep_largest(spec, num_blocks, scratch, list);
+}
+
+void keep_largest(const AttentionSpec& spec, std::int64_t num_keys, const IndexerScratch& scratch,
+                  std::int32_t* list) {
   const std::int64_t kept = std::min<std::int64_t>(spec.index_topk, num_keys);
   std::int32_t* const order = scratch.order;
   std::iota(order, order + num_keys, 0);

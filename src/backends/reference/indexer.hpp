@@ -1,4 +1,4 @@
-// The indexer of sparse_mla as <attune/sparse_call.hpp> states it, in double precision.
+// Indexers as <attune/sparse_call.hpp> states them, in double precision.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,19 @@ struct IndexerScratch {
 [[nodiscard]] double index_score(const AttentionSpec& spec, const LayerCall& call,
                                  std::int64_t token, const double* key, double* q);
 
-/// Writes the token's row of topk_indices from scratch.scores[0, num_keys).
-void keep_largest(const AttentionSpec& spec, const LayerCall& call, std::int64_t token,
-                  std::int64_t num_keys, const IndexerScratch& scratch);
+/// minimax_sparse: likewise of one index head, before any maximum over a block.
+[[nodiscard]] double block_key_score(const AttentionSpec& spec, const LayerCall& call,
+                                     std::int64_t token, int head, const double* key, double* q);
+
+/// A token's list of kept keys; of kept blocks, that of one KV head.
+[[nodiscard]] std::int32_t* list_of(const LayerCall& call, std::int64_t token,
+                                    std::int64_t kv_head);
+
+/// Writes a list from scratch.scores[0, num_keys).
+void keep_largest(const AttentionSpec& spec, std::int64_t num_keys, const IndexerScratch& scratch,
+                  std::int32_t* list);
+/// Likewise from those of blocks: the first and last ones are kept whatever their scores.
+void keep_best_blocks(const AttentionSpec& spec, std::int64_t num_blocks,
+                      const IndexerScratch& scratch, std::int32_t* list);
 
 }  // namespace attune::backends::reference

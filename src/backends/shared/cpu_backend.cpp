@@ -6,13 +6,14 @@
 
 #include <attune/validate.hpp>
 
+#include "backends/shared/cpu_block_sparse.hpp"
 #include "backends/shared/cpu_compressed.hpp"
 #include "backends/shared/cpu_planned.hpp"
 #include "backends/shared/cpu_planner.hpp"
+#include "backends/shared/cpu_run.hpp"
 #include "backends/shared/cpu_sparse.hpp"
 #include "backends/shared/dense_glue.hpp"
 #include "base/join.hpp"
-#include "kernels/merge_states/merge_states.hpp"
 #include "tensor/kv_layout.hpp"
 
 namespace attune::backends::shared {
@@ -36,14 +37,6 @@ class CpuBackend final : public CpuPlanned<Setup, CpuPlan> {
   [[nodiscard]] attention::PagedKv keys_of(const CpuPlan& plan, const LayerCall& call) const;
   [[nodiscard]] dense::Params params_of(const CpuPlan& plan, const LayerCall& call) const;
 };
-
-/// `p` for another of a head's queries and the keys it meets.
-dense::Params with_query(dense::Params p, int query, std::int64_t num_tokens) {
-  const std::int64_t columns = std::int64_t{query} * p.head_dim_qk;
-  p.q.data = static_cast<char*>(p.q.data) + columns * static_cast<std::int64_t>(size_of(p.q.dtype));
-  p.visible += query * num_tokens;
-  return p;
-}
 
 attention::PagedKv CpuBackend::keys_of(const CpuPlan& plan, const LayerCall& call) const {
   const bool ragged = plan.facts.source == KvSource::ragged;
@@ -92,43 +85,7 @@ Status CpuBackend::run(const Plan& plan, const LayerCall& call, Stream) {
                                          context_.kv_layout);
       !s.ok())
     return s;
-  if (mine.items.empty()) return {};
-
-  struct Work {
-    const CpuPlan& plan;
-    dense::Params decode;
-    dense::Params prefill;
-    dense::Kernel decode_kernel;
-    dense::Kernel prefill_kernel;
-  } work{.plan = mine,
-         .decode = params_of(mine, call),
-         .prefill = params_of(mine, call),
-         .decode_kernel = setup_.decode->run,
-         .prefill_kernel = setup_.prefill->run};
-  work.decode.scratch = decode_scratch(setup_);
-  work.prefill.scratch = prefill_scratch(setup_);
-  executor_->run(
-      static_cast<std::int64_t>(mine.items.size()),
-      [](void* context, std::int64_t n, int thread) {
-        const Work& w = *static_cast<const Work*>(context);
-        const WorkItem& item = w.plan.items[static_cast<std::size_t>(n)];
-        void* const scratch = w.plan.parts.scratch + thread * w.plan.scratch_bytes;
-        const dense::Params& p = item.decodes ? w.decode : w.prefill;
-        const dense::Kernel kernel = item.decodes ? w.decode_kernel : w.prefill_kernel;
-        if (item.query == 0) return kernel(p, item.item, scratch);
-        kernel(with_query(p, item.query, w.plan.facts.num_qo_tokens), item.item, scratch);
-      },
-      &work);
-  executor_->run(
-      static_cast<std::int64_t>(mine.merges.size()),
-      [](void* context, std::int64_t n, int thread) {
-        const Work& w = *static_cast<const Work*>(context);
-        auto* const sums =
-            reinterpret_cast<float*>(w.plan.parts.scratch + thread * w.plan.scratch_bytes);
-        kernels::merge_states::run(w.decode, w.plan.merges[static_cast<std::size_t>(n)],
-                                   w.plan.sources.data(), sums);
-      },
-      &work);
+  run_plan(setup_, mine, params_of(mine, call), *executor_);
   return {};
 }
 
@@ -194,6 +151,10 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const BackendContext& context,
       .prefill = kernels.prefill};
   if (spec.compress_ratio > 0)
     return make_cpu_compressed(context, descriptor, {.dense = setup, .scores = kernels.scores});
+  if (spec.variant == Variant::minimax_sparse)
+    return make_cpu_block_sparse(
+        context, descriptor,
+        {.dense = setup, .scores = kernels.block_scores, .page_size = context.page_size});
   if (spec.variant == Variant::sparse_mla)
     return make_cpu_sparse(context, descriptor, {.dense = setup, .scores = kernels.scores});
   return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(context, descriptor, setup));

@@ -8,6 +8,7 @@
 #include <attune/descriptor.hpp>
 #include <attune/status.hpp>
 
+#include "kernels/block_scores/table.hpp"
 #include "kernels/dense/table.hpp"
 #include "kernels/index_scores/table.hpp"
 #include "plan/cascade.hpp"
@@ -19,6 +20,8 @@ struct CpuKernels {
   const kernels::dense::KernelRow* prefill = nullptr;
   const kernels::index_scores::KernelRow* scores =
       nullptr;  ///< of names that serve sparse_mla or dsv4
+  const kernels::block_scores::KernelRow* block_scores =
+      nullptr;  ///< of names that serve minimax_sparse
 };
 
 /// `find` picks the kernels for a context whose spec makes sense; a null row is a refusal.

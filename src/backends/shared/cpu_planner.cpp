@@ -125,7 +125,8 @@ void place_queries(const Setup& setup, const BatchView& batch, CpuPlan& plan) {
     const std::int64_t first = batch.first_kv_position(i);
     const std::int64_t end = first + batch.kv_len(i);
     for (std::int64_t p = end - batch.qo_len(i); p < end; ++p) {
-      const KeyRange range = attention::visible_range(rule, p, first, end);
+      KeyRange range = attention::visible_range(rule, p, first, end);
+      if (setup.most_keys > 0 && range.end - range.begin > setup.most_keys) range = {first, first};
       if (by_rule) plan.visible.push_back({range.begin - first, range.end - first});
       plan.key_position.push_back(p - first);
       if (spec.xai_temperature_len > 0)

@@ -28,6 +28,9 @@ struct Setup {
   bool packed_latents = false;  ///< the cache is mla_latent_fp8
   const kernels::dense::KernelRow* decode = nullptr;
   const kernels::dense::KernelRow* prefill = nullptr;
+  /// Queries that see more keys than this are attended to elsewhere, once the plan's items are done;
+  /// 0 = none are.
+  std::int64_t most_keys = 0;
 };
 
 struct WorkItem {

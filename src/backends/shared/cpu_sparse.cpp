@@ -25,7 +25,7 @@ struct SparseRun {
   dense::Params params;  ///< over slots, as pages of one token
 
   void attend(std::int64_t n, int thread) const {
-    dense::Item item = plan.items[static_cast<std::size_t>(n)];
+    dense::Item item = plan.work.items[static_cast<std::size_t>(n)];
     const attention::KeyRange kept = plan.selection.parts.kept[item.first_token];
     item.kv_begin = std::min(item.kv_begin, kept.end);
     item.kv_end = std::min(item.kv_end, kept.end);
@@ -40,8 +40,8 @@ struct SparseRun {
 
   void merge(std::int64_t n, int thread) const {
     auto* const sums = reinterpret_cast<float*>(plan.parts.scratch + thread * plan.scratch_bytes);
-    kernels::merge_states::run(params, plan.merges[static_cast<std::size_t>(n)],
-                               plan.sources.data(), sums);
+    kernels::merge_states::run(params, plan.work.merges[static_cast<std::size_t>(n)],
+                               plan.work.sources.data(), sums);
   }
 };
 
@@ -116,8 +116,8 @@ Status CpuSparseBackend::run(const Plan& plan, const LayerCall& call, Stream) {
       return s;
   select_keys(context_.spec, *setup_.scores, mine.selection, *call.sparse, *executor_);
   const SparseRun run{.setup = setup_, .plan = mine, .params = params_of(mine, call)};
-  for_each<&SparseRun::attend>(static_cast<std::int64_t>(mine.items.size()), run);
-  for_each<&SparseRun::merge>(static_cast<std::int64_t>(mine.merges.size()), run);
+  for_each<&SparseRun::attend>(static_cast<std::int64_t>(mine.work.items.size()), run);
+  for_each<&SparseRun::merge>(static_cast<std::int64_t>(mine.work.merges.size()), run);
   return {};
 }
 

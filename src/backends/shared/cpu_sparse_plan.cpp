@@ -15,11 +15,11 @@ namespace dense = kernels::dense;
 
 SparseSizes sizes(const SparseSetup& setup, const BatchBounds& bounds) {
   SparseSizes n = sparse_sizes(setup, bounds, bounds.max_kv_len);
-  // Only fewer blocks than threads have parts are cut, into less than twice as many.
-  const bool splits = n.threads > 1 && !setup.dense.batch_invariant;
-  if (splits) n.partial_rows = 2 * kPartsPerThread * n.threads * block_heads(setup.dense.spec);
+  if (n.threads > 0) n.partial_rows = most_partial_rows(setup.dense);
   return n;
 }
+
+}  // namespace
 
 void place_queries(const BatchView& batch, SelectionPlan& selection) {
   selection.clear();
@@ -29,48 +29,50 @@ void place_queries(const BatchView& batch, SelectionPlan& selection) {
                           std::max<std::int64_t>(0, batch.kv_len(i) - batch.qo_len(i) + row + 1));
 }
 
-/// Tokens by blocks of heads, each against all of its list or, where they are few, against parts of
-/// it. Returns the partial rows used.
-std::int64_t make_items(const SparseSetup& setup, CpuSparsePlan& plan) {
-  const AttentionSpec& spec = setup.dense.spec;
-  plan.items.clear();
-  plan.merges.clear();
-  plan.sources.clear();
-  const auto tokens = static_cast<std::int64_t>(plan.selection.seen.size());
+std::int64_t share_out(const Setup& setup, std::int64_t tokens, std::int64_t room,
+                       std::int64_t longest, ListWork& work) {
+  const AttentionSpec& spec = setup.spec;
+  work.items.clear();
+  work.merges.clear();
+  work.sources.clear();
   if (tokens == 0) return 0;
+  const std::int64_t group = spec.gqa_group_size();
   const std::int64_t heads = block_heads(spec);
-  const std::int64_t blocks = tokens * base::ceil_div<std::int64_t>(spec.num_qo_heads, heads);
-  const std::int64_t wanted = parts_wanted(setup.dense);
-  const std::int64_t list = std::min<std::int64_t>(spec.index_topk, plan.selection.longest_seen);
-  const std::int64_t most = std::max<std::int64_t>(1, list / kMinPart);
+  const std::int64_t lists = tokens * spec.num_kv_heads;
+  const std::int64_t blocks = lists * base::ceil_div(group, heads);
+  const std::int64_t wanted = parts_wanted(setup);
+  const std::int64_t most = std::max<std::int64_t>(1, std::min(room, longest) / kMinPart);
   const std::int64_t parts = blocks >= wanted ? 1 : std::min(most, base::ceil_div(wanted, blocks));
-  const std::int64_t part_keys = base::round_up<std::int64_t>(
-      base::ceil_div<std::int64_t>(spec.index_topk, parts), dense::kKeyTile);
+  const std::int64_t part_keys =
+      base::round_up<std::int64_t>(base::ceil_div(room, parts), dense::kKeyTile);
   std::int64_t partial_rows = 0;
-  for (std::int64_t token = 0; token < tokens; ++token) {
-    for (std::int64_t first = 0; first < spec.num_qo_heads; first += heads) {
-      const auto count = static_cast<int>(std::min(heads, spec.num_qo_heads - first));
-      dense::Item item{.request = token,
+  for (std::int64_t list = 0; list < lists; ++list) {
+    const std::int64_t token = list / spec.num_kv_heads;
+    const std::int64_t kv_head = list % spec.num_kv_heads;
+    for (std::int64_t first = 0; first < group; first += heads) {
+      const auto count = static_cast<int>(std::min(heads, group - first));
+      dense::Item item{.request = list,
                        .first_token = token,
                        .num_tokens = 1,
-                       .first_head = static_cast<int>(first),
+                       .kv_head = static_cast<int>(kv_head),
+                       .first_head = static_cast<int>(kv_head * group + first),
                        .num_heads = count,
                        .partial_row = -1,
                        .partial_stride = count};
       for (std::int64_t part = 0; part < parts; ++part) {
         item.kv_begin = part * part_keys;
-        item.kv_end = part + 1 == parts ? spec.index_topk : (part + 1) * part_keys;
+        item.kv_end = part + 1 == parts ? room : (part + 1) * part_keys;
         if (parts > 1) item.partial_row = partial_rows + part * count;
-        plan.items.push_back(item);
+        work.items.push_back(item);
       }
       if (parts == 1) continue;
-      plan.merges.push_back({.first_token = token,
+      work.merges.push_back({.first_token = token,
                              .num_tokens = 1,
-                             .first_head = static_cast<int>(first),
+                             .first_head = item.first_head,
                              .num_heads = count,
-                             .first_source = static_cast<std::int64_t>(plan.sources.size()),
+                             .first_source = static_cast<std::int64_t>(work.sources.size()),
                              .num_sources = 1});
-      plan.sources.push_back({.first_row = partial_rows,
+      work.sources.push_back({.first_row = partial_rows,
                               .token_stride = count,
                               .part_stride = count,
                               .num_parts = parts});
@@ -80,10 +82,13 @@ std::int64_t make_items(const SparseSetup& setup, CpuSparsePlan& plan) {
   return partial_rows;
 }
 
-}  // namespace
+/// Only fewer blocks than threads have parts are cut, into less than twice as many.
+std::int64_t most_partial_rows(const Setup& setup) {
+  return 2 * parts_wanted(setup) * block_heads(setup.spec);
+}
 
 std::int64_t block_heads(const AttentionSpec& spec) {
-  return decodes(spec, 1) ? spec.num_qo_heads : head_blocks(spec).heads;
+  return decodes(spec, 1) ? spec.gqa_group_size() : head_blocks(spec).heads;
 }
 
 SparseSizes sparse_sizes(const SparseSetup& setup, const BatchBounds& bounds,
@@ -144,7 +149,9 @@ void make_plan(const SparseSetup& setup, const BatchView& batch, const attention
   selection.kv_indptr.assign(batch.kv_indptr.begin(), batch.kv_indptr.end());
   selection.kv_indices.assign(batch.kv_indices.begin(), batch.kv_indices.end());
   place_queries(batch, selection);
-  const std::int64_t partial_rows = make_items(setup, plan);
+  const std::int64_t partial_rows =
+      share_out(setup.dense, static_cast<std::int64_t>(selection.seen.size()),
+                setup.dense.spec.index_topk, selection.longest_seen, plan.work);
   require(partial_rows <= n.partial_rows, "the bound on split parts holds");
 }
 

@@ -43,7 +43,7 @@ SparseParts lay_out(plan::WorkspaceCutter& cut, const SparseSizes& n);
 /// Of both parts.
 [[nodiscard]] std::size_t bytes_of(const SparseSizes& n);
 
-/// Heads of one token that go through its keys together.
+/// Heads of one token and KV head that go through its keys together.
 [[nodiscard]] std::int64_t block_heads(const AttentionSpec& spec);
 /// Kept keys that a part has at least: a state of many rows is as long as hundreds of them.
 inline constexpr std::int64_t kMinPart = 256;
@@ -61,14 +61,29 @@ class SparsePlanBase : public Plan {
 void begin_plan(const SparseSizes& n, const attention::BatchFacts& facts,
                 const Workspace& workspace, SparsePlanBase& plan);
 
+/// The query tokens of a batch, and what each sees.
+void place_queries(const BatchView& batch, SelectionPlan& selection);
+
 /// Parts that make enough work of few blocks.
 [[nodiscard]] std::int64_t parts_wanted(const Setup& setup);
 
-class CpuSparsePlan final : public SparsePlanBase {
- public:
-  std::vector<kernels::dense::Item> items;  ///< kv_begin … kv_end: places in a token's list
+/// Attention to lists of kept keys, one for each KV head of each token, shared out.
+struct ListWork {
+  /// kv_begin … kv_end: places in the list, which is request token * num_kv_heads + kv_head.
+  std::vector<kernels::dense::Item> items;
   std::vector<kernels::merge_states::Item> merges;
   std::vector<kernels::merge_states::Source> sources;
+};
+/// Each list whole or, where they are few, in parts. Lists have room for `room` keys, and in this
+/// batch at most `longest`. Returns the partial rows used.
+std::int64_t share_out(const Setup& setup, std::int64_t tokens, std::int64_t room,
+                       std::int64_t longest, ListWork& work);
+/// Partial rows that share_out uses at most.
+[[nodiscard]] std::int64_t most_partial_rows(const Setup& setup);
+
+class CpuSparsePlan final : public SparsePlanBase {
+ public:
+  ListWork work;
 };
 
 [[nodiscard]] std::size_t workspace_bytes(const SparseSetup& setup, const BatchBounds& bounds);
