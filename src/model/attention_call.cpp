@@ -2,7 +2,18 @@
 
 #include <cstddef>
 
+#include <attune/sparse_call.hpp>
+
 namespace attune::model {
+namespace {
+
+SparseCall rows_of(const SparseCall& all, const AttentionPart& part) {
+  return {.topk_indices = rows(all.topk_indices, part.first_row, part.num_rows),
+          .index_q = rows(all.index_q, part.first_row, part.num_rows),
+          .index_k = rows(all.index_k, part.first_row, part.num_rows)};
+}
+
+}  // namespace
 
 Status attend(const Step& step, const AttentionTensors& t) {
   const GroupStep& group = step.input.groups[static_cast<std::size_t>(t.group)];
@@ -27,6 +38,12 @@ Status attend(const Step& step, const AttentionTensors& t) {
         call.k_scale_per_head = scales.k;
         call.v_scale_per_head = scales.v;
       }
+    }
+    SparseCall sparse;
+    if (t.sparse != nullptr) {
+      sparse = rows_of(*t.sparse, part);
+      sparse.index_cache = step.input.kv->index(kv_layer);
+      call.sparse = &sparse;
     }
     if (t.cached && writes) {
       call.slot_mapping = group.slot_mapping.subspan(static_cast<std::size_t>(part.first_row),

@@ -44,7 +44,8 @@ struct AttentionTensors {
   int layer = 0;
   int kv_layer = 0;  ///< whose cache is read
   int group = 0;
-  bool cached = true;  ///< false: keys are the step's own
+  bool cached = true;                  ///< false: keys are the step's own
+  const SparseCall* sparse = nullptr;  ///< of all rows, where an indexer chooses; without its cache
 };
 
 /// Appends the step's keys where there are any and attends, part by part.

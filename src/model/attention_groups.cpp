@@ -37,13 +37,19 @@ AttentionSpec spec_of(const AttentionConfig& a, const GroupDTypes& dtypes) {
     s.head_dim_vo = a.kv_lora_rank;
   }
   s.compress_ratio = a.compress_ratio;
-  const bool indexes =
-      s.variant == Variant::sparse_mla || (s.variant == Variant::dsv4 && a.indexer.num_heads > 0);
+  const bool blocks = s.variant == Variant::minimax_sparse;
+  const bool indexes = s.variant == Variant::sparse_mla || blocks ||
+                       (s.variant == Variant::dsv4 && a.indexer.num_heads > 0);
   if (indexes) {
     s.index_num_heads = a.indexer.num_heads;
     s.index_head_dim = a.indexer.head_dim;
     s.index_topk = a.indexer.topk;
     s.index_dtype = index_dtype(dtypes);
+  }
+  if (blocks) {
+    s.index_block_size = a.indexer.block_size;
+    s.index_init_blocks = a.indexer.init_blocks;
+    s.index_local_blocks = a.indexer.local_blocks;
   }
   s.sm_scale = static_cast<float>(a.sm_scale);
   s.logits_soft_cap = static_cast<float>(a.logits_soft_cap);

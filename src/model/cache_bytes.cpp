@@ -57,8 +57,8 @@ CacheBytes dsv4_bytes(const AttentionConfig& a, const GroupSelection& g) {
       static_cast<std::int64_t>(g.group.layers.size()) * compressor_state(a).recurrent_bytes();
   double index = 0.0;
   if (a.indexer.head_dim > 0)
-    index = packed ? index_key_bytes(a.indexer.head_dim)
-                   : plain(a.indexer.head_dim, spec.index_dtype);
+    index =
+        packed ? index_key_bytes(a.indexer.head_dim) : plain(a.indexer.head_dim, spec.index_dtype);
   bytes.per_token = layers * (entry + index) / a.compress_ratio;
   return bytes;
 }
@@ -84,11 +84,8 @@ CacheBytes cache_bytes(const ModelConfig& config, const GroupSelection& g) {
   if (s.kind == AttentionKind::encoder_only) return bytes;
   const AttentionConfig* a = config_of(config, g.group);
   if (s.variant == Variant::dsv4 && a != nullptr) return dsv4_bytes(*a, g);
-  double token = paged_token_bytes(g);
-  if (s.variant == Variant::minimax_sparse && a != nullptr)
-    token += a->indexer.head_dim * static_cast<double>(size_of(s.q_dtype));
-  bytes.per_token = token * static_cast<double>(layers);
-  if (s.variant == Variant::sparse_mla)
+  bytes.per_token = paged_token_bytes(g) * static_cast<double>(layers);
+  if (s.index_topk > 0)
     bytes.per_token += static_cast<double>(indexing_layers(config, g.group)) * s.index_head_dim *
                        static_cast<double>(size_of(s.index_dtype));
   if (s.window_left >= 0) bytes.bounded_tokens = s.window_left + 1;

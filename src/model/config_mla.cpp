@@ -35,6 +35,26 @@ void read_indexer_types(ConfigDraft& d) {
     d.complain("config: indexer_types begins with shared: there is no layer before the first");
 }
 
+/// Of a block-sparse layer.
+void check_block_indexer(const ConfigDraft& d, const AttentionConfig& a, int layer,
+                         const std::vector<std::int64_t>& selects_only) {
+  const IndexerConfig& indexer = a.indexer;
+  const auto n = static_cast<std::size_t>(layer);
+  if (n < selects_only.size() && selects_only[n] == 0)
+    d.complain("config: sparse_disable_index_value is 0 at layer " + std::to_string(layer) +
+               ": an indexer that adds to the output is not known, wanted 1");
+  if (indexer.num_heads != a.num_kv_heads)
+    d.complain("config: " + std::to_string(indexer.num_heads) + " index heads beside " +
+               std::to_string(a.num_kv_heads) + " KV heads, wanted as many");
+  if (indexer.head_dim < a.rope.rotary_dim)
+    d.complain("config: index heads of " + std::to_string(indexer.head_dim) + " dims, wanted the " +
+               std::to_string(a.rope.rotary_dim) + " that turn at least");
+  if (indexer.init_blocks + indexer.local_blocks > indexer.topk)
+    d.complain("config: " + std::to_string(indexer.init_blocks) + " first and " +
+               std::to_string(indexer.local_blocks) + " last blocks are always kept, of " +
+               std::to_string(indexer.topk) + " in all");
+}
+
 }  // namespace
 
 void read_mla(ConfigDraft& d) {
@@ -190,6 +210,7 @@ void build_minimax_m3(ConfigDraft& d) {
   AttentionConfig sparse = d.attention;
   sparse.kind = AttentionLayerKind::minimax_sparse;
   std::vector<std::int64_t> pattern;
+  std::vector<std::int64_t> selects_only;
   if (const auto s = d.text.section("sparse_attention_config")) {
     sparse.indexer = {.num_heads = s->size("sparse_num_index_heads"),
                       .head_dim = s->size("sparse_index_dim"),
@@ -198,6 +219,9 @@ void build_minimax_m3(ConfigDraft& d) {
                       .init_blocks = s->size("sparse_init_block", 0),
                       .local_blocks = s->size("sparse_local_block", 1)};
     pattern = s->integers("sparse_attention_freq");
+    selects_only = s->integers("sparse_disable_index_value");
+    if (const std::string pooling = s->text("sparse_score_type", "max"); pooling != "max")
+      d.complain("config: sparse_score_type '" + pooling + "' is unknown, wanted max");
   } else {
     sparse.indexer = {.num_heads = d.text.size("index_n_heads", 4),
                       .head_dim = d.text.size("index_head_dim", 128),
@@ -209,7 +233,11 @@ void build_minimax_m3(ConfigDraft& d) {
     const auto n = static_cast<std::size_t>(i);
     return n < pattern.size() && pattern[n] != 0 ? LayerWord::sparse : LayerWord::full;
   }),
-         [&](int, LayerWord word) { return word == LayerWord::sparse ? sparse : d.attention; });
+         [&](int i, LayerWord word) {
+           if (word != LayerWord::sparse) return d.attention;
+           check_block_indexer(d, sparse, i, selects_only);
+           return sparse;
+         });
   const int dense_size = d.text.size("dense_intermediate_size", c.intermediate_size);
   d.read_moe();
   c.moe.intermediate_size = c.intermediate_size;

@@ -98,6 +98,8 @@ GqaMixer::GqaMixer(Loader& loader, int layer)
     k_norm_ = load_qk_norm(loader, config_, name({"self_attn.k_norm", "self_attn.k_layernorm"}),
                            config_.num_kv_heads);
   }
+  if (config_.kind == AttentionLayerKind::minimax_sparse)
+    indexer_.emplace(loader, config_, dtype_, prefix + "self_attn.");
   v_norm_.eps = static_cast<float>(loader.config().norm_eps);
   if (config_.sinks) {
     sinks_ = loader.vector(name({"self_attn.sinks", "self_attn.attention_sink_bias"}),
@@ -117,6 +119,7 @@ GqaMixer::Tensors GqaMixer::take(StepMemory& memory, std::int64_t num_tokens) co
   t.o = memory.take(DType::f32, {num_tokens, output_->columns()});
   const std::int64_t keys = config_.num_kv_heads;
   t.o_narrow = take_narrow(memory, dtype_, num_tokens, output_->columns());
+  if (indexer_) t.index = indexer_->take(memory, num_tokens);
   if (narrows_together()) {
     t.qkv_narrow = take_narrow(memory, dtype_, num_tokens, qkv_->rows());
     return t;
@@ -238,6 +241,8 @@ Status GqaMixer::forward(Step& step, const TensorView& x, const TensorView& out)
   const Heads read = narrow(step, t, h);
   const TensorView o = heads(t.o, config_.head_dim_vo);
   const TensorView attention_o = narrow_output(o, t.o_narrow);
+  SparseCall sparse;
+  if (indexer_) sparse = indexer_->project(step, x, t.index);
   if (Status s = attend(step, {.q = read.q,
                                .k = read.k,
                                .v = read.v,
@@ -246,7 +251,8 @@ Status GqaMixer::forward(Step& step, const TensorView& x, const TensorView& out)
                                .layer = layer_,
                                .kv_layer = kv_layer_,
                                .group = group_,
-                               .cached = config_.kind != AttentionLayerKind::encoder});
+                               .cached = config_.kind != AttentionLayerKind::encoder,
+                               .sparse = indexer_ ? &sparse : nullptr});
       !s.ok())
     return s;
 

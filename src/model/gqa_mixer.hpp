@@ -1,12 +1,14 @@
 // Softmax attention with projected queries, keys and values: multi-head, grouped and multi-query
 // attention of every dense family (layer model). What the mathematics asks of the attention itself
 // (window, cap, sinks, scale) is in the group's AttentionSpec; only what happens before and after
-// is here.
+// is here. Block-sparse layers have an indexer beside it (block_indexer.hpp).
 #pragma once
 
 #include <array>
 #include <memory>
+#include <optional>
 
+#include "model/block_indexer.hpp"
 #include "model/layer_part.hpp"
 #include "model/loader.hpp"
 
@@ -27,6 +29,7 @@ class GqaMixer final : public LayerPart {
     TensorView o;        ///< [tokens, num_qo_heads * head_dim_vo]
     /// attention_call.hpp; q, k and v by themselves, or all three as they lie in qkv.
     TensorView q_narrow, k_narrow, v_narrow, qkv_narrow, o_narrow;
+    BlockIndexer::Tensors index;  ///< of a layer with an indexer
   };
   /// [tokens, heads, head dim] in a product's output; k and v of a layer that writes its cache.
   struct Heads {
@@ -58,6 +61,7 @@ class GqaMixer final : public LayerPart {
   Norm k_norm_;
   NormParams v_norm_;
   Buffer sinks_;
+  std::optional<BlockIndexer> indexer_;
 };
 
 }  // namespace attune::model

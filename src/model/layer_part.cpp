@@ -34,6 +34,7 @@ std::unique_ptr<LayerPart> make_attention(Loader& loader, int layer) {
     case AttentionLayerKind::sliding:
     case AttentionLayerKind::chunked:
     case AttentionLayerKind::dual_chunk:
+    case AttentionLayerKind::minimax_sparse:
     case AttentionLayerKind::encoder: return std::make_unique<GqaMixer>(loader, layer);
     case AttentionLayerKind::mla:
     case AttentionLayerKind::sparse_mla: return std::make_unique<MlaMixer>(loader, layer);

@@ -275,7 +275,8 @@ INSTANTIATE_TEST_SUITE_P(Families, PrefixSharingOf,
                                          "llama4_text", "deepseek_v3", "deepseek_v4", "glm_moe_dsa",
                                          "qwen3_next", "kimi_linear", "falcon_h1", "bamba",
                                          "granitemoehybrid", "nemotron_h", "minimax", "lfm2",
-                                         "olmo_hybrid", "mamba2", "qwen3_5_text", "lfm2_moe"),
+                                         "olmo_hybrid", "mamba2", "qwen3_5_text", "lfm2_moe",
+                                         "minimax_m3_vl"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
