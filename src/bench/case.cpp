@@ -13,7 +13,7 @@ namespace {
 
 using base::join;
 
-constexpr int kKvHeads = 8;        // of gqa cases: 32/8 at gqa4, as Llama-3 8B
+constexpr int kKvHeads = 8;        // unless a name says otherwise: 32/8 at gqa4, as Llama-3 8B
 constexpr int kLatentRank = 512;   // of mla cases, DeepSeek's
 constexpr int kDualChunk = 16384;  // positions of a chunk: several of them in seconds
 constexpr int kLinearChunk = 64;   // tokens of the parallel form whose flops are counted
@@ -51,6 +51,12 @@ constexpr SuiteRow kHostRows[] = {
     {"sparse", "sparse_mla/decode/bf16/hd576/gqa128/page64/b1x65536"},
     {"sparse", "sparse_mla/decode/fp8_e4m3/hd576/gqa128/page64/b1x65536"},
     {"sparse", "sparse_mla/prefill/bf16/hd576/gqa16/page64/b1x4096"},
+    {"sparse", "minimax_sparse/decode/bf16/hd128/gqa16x4/page16/b1x16384"},
+    {"sparse", "gqa/decode/bf16/hd128/gqa16x4/page16/b1x16384"},
+    {"sparse", "minimax_sparse/decode/bf16/hd128/gqa16x4/page16/b1x65536"},
+    {"sparse", "gqa/decode/bf16/hd128/gqa16x4/page16/b1x65536"},
+    {"sparse", "minimax_sparse/prefill/bf16/hd128/gqa16x4/page16/b1x4096"},
+    {"sparse", "gqa/prefill/bf16/hd128/gqa16x4/page16/b1x4096"},
     {"linear", "gdn/prefill/bf16/hd128/h32/b1x4096"},
     {"linear", "gdn/prefill/bf16/hd128/h32/b1x16384"},
     {"linear", "kda/prefill/bf16/hd128/h32/b1x4096"},
@@ -196,11 +202,21 @@ struct SparsePairs {
   double kept = 0.0;
 };
 
+/// Keys that a query keeps at most, and how many it keeps of those it sees: lists of blocks have one
+/// that is not full, of the query's own.
+std::int64_t most_kept(const AttentionSpec& s) {
+  return std::int64_t{s.index_topk} * std::max(1, s.index_block_size);
+}
+std::int64_t kept_of(const AttentionSpec& s, std::int64_t seen) {
+  if (s.index_block_size == 0 || seen <= most_kept(s)) return std::min(seen, most_kept(s));
+  return most_kept(s) - (s.index_block_size - 1 - (seen - 1) % s.index_block_size);
+}
+
 SparsePairs sparse_pairs(const AttentionSpec& s, std::int64_t first_seen, std::int64_t queries) {
   SparsePairs pairs;
   for (std::int64_t seen = first_seen; seen < first_seen + queries; ++seen) {
-    if (seen > s.index_topk) pairs.scored += static_cast<double>(seen);
-    pairs.kept += static_cast<double>(std::min<std::int64_t>(seen, s.index_topk));
+    if (seen > most_kept(s)) pairs.scored += static_cast<double>(seen);
+    pairs.kept += static_cast<double>(kept_of(s, seen));
   }
   return pairs;
 }
@@ -221,14 +237,19 @@ double linear_flops(const AttentionSpec& s, double tokens, bool chunked) {
 Status read_softmax(const std::vector<std::string_view>& part, Case& c) {
   AttentionSpec& s = c.spec;
   int heads = 0;
-  if (!whole_number(part[4], "gqa", heads))
+  int kv_heads = kKvHeads;
+  const std::size_t times = part[4].find('x');
+  const bool says_kv_heads = times != std::string_view::npos;
+  if (!whole_number(part[4].substr(0, times), "gqa", heads) ||
+      (says_kv_heads &&
+       (is_latent(s.variant) || !whole_number(part[4].substr(times + 1), "", kv_heads))))
     return malformed(c.name, join("the group size is '", part[4], "'"));
   if (!whole_number(part[5], "page", c.page_size))
     return malformed(c.name, join("the page is '", part[5], "'"));
   if (c.shared % c.page_size != 0)
     return malformed(c.name, join(c.shared, " shared keys do not fill pages of ", c.page_size));
   const bool latent = is_latent(s.variant);
-  s.num_kv_heads = latent ? 1 : kKvHeads;
+  s.num_kv_heads = latent ? 1 : kv_heads;
   s.num_qo_heads = heads * s.num_kv_heads;
   double scale_dim = s.head_dim_qk;
   if (latent) {
@@ -247,6 +268,15 @@ Status read_softmax(const std::vector<std::string_view>& part, Case& c) {
     s.index_num_heads = 64;  // DeepSeek-V3.2's
     s.index_head_dim = 128;
     s.index_topk = 2048;
+    s.index_dtype = s.q_dtype;
+  }
+  if (s.variant == Variant::minimax_sparse) {
+    if (c.shared > 0) return malformed(c.name, "sparse lists have no blocks in common");
+    s.index_num_heads = s.num_kv_heads;  // MiniMax-M3's
+    s.index_head_dim = 128;
+    s.index_topk = 16;
+    s.index_block_size = 128;
+    s.index_local_blocks = 1;
     s.index_dtype = s.q_dtype;
   }
   s.sm_scale = static_cast<float>(1.0 / std::sqrt(scale_dim));
@@ -272,7 +302,7 @@ double Case::flops() const {
     return linear_flops(spec, static_cast<double>(num_tokens()), phase == Phase::prefill);
   const double l = static_cast<double>(length);
   const double before = static_cast<double>(shared) * (phase == Phase::prefill ? l : 1.0);
-  if (spec.variant == Variant::sparse_mla) {
+  if (spec.index_topk > 0) {
     const SparsePairs sparse = sparse_pairs(spec, length - qo_len() + 1, qo_len());
     return 2.0 * static_cast<double>(batch) *
            (sparse.scored * spec.index_num_heads * spec.index_head_dim +
@@ -305,12 +335,11 @@ double Case::bytes() const {
   const std::int64_t key_bytes =
       packed ? tensor::kMlaLatentFp8TokenBytes
              : key_width * static_cast<std::int64_t>(size_of(spec.kv_dtype));
-  // A decode reads the latents it keeps, and every index key.
-  const bool sparse = spec.variant == Variant::sparse_mla;
-  const std::int64_t latents =
-      sparse && phase == Phase::decode ? std::min<std::int64_t>(length, spec.index_topk) : length;
-  const std::int64_t read = batch * latents + (flat ? batch : 1) * shared;
-  const double index = sparse && length > spec.index_topk
+  // A decode reads the keys it keeps, and every index key.
+  const bool sparse = spec.index_topk > 0;
+  const std::int64_t own = sparse && phase == Phase::decode ? kept_of(spec, length) : length;
+  const std::int64_t read = batch * own + (flat ? batch : 1) * shared;
+  const double index = sparse && length > most_kept(spec)
                            ? static_cast<double>(batch * length) * spec.index_head_dim *
                                  static_cast<double>(size_of(spec.index_dtype))
                            : 0.0;
@@ -384,9 +413,9 @@ Result<std::vector<Case>> suite(std::string_view wanted, DeviceKind device) {
     cases.push_back(std::move(*c));
   }
   if (cases.empty())
-    return unsupported(
-        join("suite ", wanted, ": no backend of this build serves it"),
-        {{"all", "variant", std::string(wanted), "gqa, mla, sparse_mla and the linear variants"}});
+    return unsupported(join("suite ", wanted, ": no backend of this build serves it"),
+                       {{"all", "variant", std::string(wanted),
+                         "gqa, mla, sparse_mla, minimax_sparse and the linear variants"}});
   return cases;
 }
 

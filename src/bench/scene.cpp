@@ -105,7 +105,7 @@ BatchBounds Scene::bounds() const {
 LayerCall Scene::call() const {
   LayerCall call = call_;
   call.linear = is_linear(c_.spec.variant) ? &linear_ : nullptr;
-  call.sparse = c_.spec.variant == Variant::sparse_mla ? &sparse_ : nullptr;
+  call.sparse = c_.spec.index_topk > 0 ? &sparse_ : nullptr;
   return call;
 }
 
@@ -172,16 +172,18 @@ void Scene::make_dense() {
   call_.k_cache = cache(s.head_dim_qk);
   call_.v_cache = is_latent(s.variant) ? TensorView{} : cache(s.head_dim_vo);
   if (s.kv_scales) call_.k_scale = call_.v_scale = s.kv_dtype == DType::i8 ? 1.0f / 32 : 0.5f;
-  if (s.variant == Variant::sparse_mla) make_indexer(all);
+  if (s.index_topk > 0) make_indexer(all);
 }
 
 void Scene::make_indexer(std::int64_t pages) {
   const AttentionSpec& s = c_.spec;
   const std::int64_t n = c_.num_tokens();
-  sparse_ = {.topk_indices = random(DType::f32, {n, s.index_topk}),
+  const bool blocks = s.index_block_size > 0;
+  sparse_ = {.topk_indices = blocks ? random(DType::f32, {n, s.index_lists(), s.index_topk})
+                                    : random(DType::f32, {n, s.index_topk}),
              .index_q = random(s.q_dtype, {n, s.index_num_heads, s.index_head_dim}),
-             .index_weights = random(DType::f32, {n, s.index_num_heads}),
              .index_cache = random(s.index_dtype, {pages, c_.page_size, s.index_head_dim})};
+  if (!blocks) sparse_.index_weights = random(DType::f32, {n, s.index_num_heads});
   sparse_.topk_indices.dtype = DType::i32;  // written before they are read
 }
 
