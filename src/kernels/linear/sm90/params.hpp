@@ -92,7 +92,7 @@ struct PromptParams {
 
   /// Few requests leave SMs idle in scan: scores then runs beside it, and scan waits for what it
   /// needs next. All zeros before a launch and after it.
-  std::int32_t* ready = nullptr;   ///< [chunks, v heads]: 1: scores has been there; may be null
+  std::int32_t* ready = nullptr;   ///< [v heads, chunks]: 1: scores has been there; may be null
   std::int32_t* passed = nullptr;  ///< [sequences, v heads]: blocks of scan that wait no more
   std::int32_t* next = nullptr;    ///< the chunk and key head that scores takes next
   std::int32_t beside = 0;         ///< blocks of scores, an SM each; 0: scan follows scores

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "kernels/linear/sm90/scan_parts.cuh"
+#include "kernels/ptx/acquire.cuh"
 #include "kernels/ptx/atomic.cuh"
 #include "kernels/ptx/bulk.cuh"
 #include "kernels/ptx/wgmma_narrow.cuh"
@@ -35,8 +36,6 @@ struct DeltaScan : ScanParts<128, Groups> {
   using Parts::over_keys;
 
   static constexpr int kThreads = (Groups + 1) * kGroupThreads;
-  /// Whether scores may run beside it.
-  static constexpr bool kMayWait = Groups == 1 && !ByChannel;
   /// As many as 227 KiB hold.
   static constexpr int kStages = ByChannel && Groups == 2 ? 2 : 3;
 
@@ -67,7 +66,9 @@ struct DeltaScan : ScanParts<128, Groups> {
     Stage stages[kStages];
     Panels<Groups> output;
     alignas(16) float decay[kStages][2 * kChunk];
-    ptx::Mbarrier full[kStages];
+    ptx::Mbarrier keys_full[kStages];     ///< and v and decay
+    ptx::Mbarrier queries_full[kStages];  ///< and T
+    ptx::Mbarrier scores_full[kStages];   ///< P; by channel k until the chunk's end too
     ptx::Mbarrier empty[kStages];
     ptx::Mbarrier output_full;
     ptx::Mbarrier output_empty;
@@ -89,39 +90,69 @@ struct DeltaScan : ScanParts<128, Groups> {
                      (kChunk - block * kBlock) * kBlock * sizeof(Half), full);
   }
 
+  /// In the order in which the chain wants it: asking for all of it takes longer than half a chunk.
   __device__ __forceinline__ void fetch(int stage, int c) const {
     Stage& s = shared.stages[stage];
-    ptx::Mbarrier& full = shared.full[stage];
     const int chunk = sequence.first_chunk + c;
+    const Pairs& pairs = d.pairs[chunk_head(c)];
     constexpr std::uint32_t kKeyBytes = sizeof(s.k);
     constexpr std::uint32_t kValueBytes = sizeof(s.v);
-    ptx::mbarrier_arrive_expect(full, (ByChannel ? 3 : 2) * kKeyBytes + kValueBytes +
-                                          static_cast<std::uint32_t>(sizeof(Pairs)));
-    ptx::bulk_load(s.k.x, d.k.tiles(chunk, key_head), kKeyBytes, full);
-    ptx::bulk_load(s.v.x, d.v.tiles(chunk, head) + first_column * kChunk, kValueBytes, full);
-    const Pairs& pairs = d.pairs[chunk_head(c)];
-    fetch_matrix(s.solve, pairs.solve, full);
-    fetch_matrix(s.scores, pairs.scores, full);
-    ptx::bulk_load(shared.decay[stage], pairs.decay, sizeof(pairs.decay), full);
-    ptx::bulk_load(s.q.x, d.q.tiles(chunk, key_head), kKeyBytes, full);
+    constexpr std::uint32_t kMatrixBytes = sizeof(pairs.solve);
+    ptx::Mbarrier& keys = shared.keys_full[stage];
+    ptx::mbarrier_arrive_expect(
+        keys, kKeyBytes + kValueBytes + static_cast<std::uint32_t>(sizeof(pairs.decay)));
+    ptx::bulk_load(s.k.x, d.k.tiles(chunk, key_head), kKeyBytes, keys);
+    ptx::bulk_load(s.v.x, d.v.tiles(chunk, head) + first_column * kChunk, kValueBytes, keys);
+    ptx::bulk_load(shared.decay[stage], pairs.decay, sizeof(pairs.decay), keys);
+    ptx::Mbarrier& queries = shared.queries_full[stage];
+    ptx::mbarrier_arrive_expect(queries, kKeyBytes + kMatrixBytes);
+    ptx::bulk_load(s.q.x, d.q.tiles(chunk, key_head), kKeyBytes, queries);
+    fetch_matrix(s.solve, pairs.solve, queries);
+    ptx::Mbarrier& scores = shared.scores_full[stage];
+    ptx::mbarrier_arrive_expect(scores, (ByChannel ? kKeyBytes : 0) + kMatrixBytes);
     if constexpr (ByChannel)
-      ptx::bulk_load(s.k_until.x, d.k_until.tiles(chunk, key_head), kKeyBytes, full);
+      ptx::bulk_load(s.k_until.x, d.k_until.tiles(chunk, key_head), kKeyBytes, scores);
+    fetch_matrix(s.scores, pairs.scores, scores);
+  }
+
+  // ---- what scores beside this block has made
+
+  [[nodiscard]] __device__ __forceinline__ std::int32_t* ready(int c) const {
+    return d.ready + static_cast<std::int64_t>(head) * d.num_chunks + sequence.first_chunk + c;
+  }
+
+  /// Waits for chunk c; how many from it on are ready. A look takes longer than half a chunk, so
+  /// that some are looked at together.
+  __device__ __forceinline__ int wait_for_scores(int c) const {
+    constexpr int kLook = 8;
+    std::int32_t there[kLook];
+#pragma unroll
+    for (int i = 0; i < kLook; ++i)
+      there[i] = ptx::look_at(ready(min(c + i, sequence.num_chunks - 1)));
+    int leading = 0;
+#pragma unroll
+    for (int i = 0; i < kLook; ++i)
+      if (leading == i && there[i] != 0) ++leading;
+    if (leading > 0) {
+      ptx::acquire_what_was_seen();
+    } else {
+      ptx::wait_for(ready(c), 1);
+      leading = 1;
+    }
+    ptx::fence_proxy_async_global();
+    return leading;
   }
 
   __device__ void produce() const {
     Place at{.parity = 1};
+    int known = 0;
     for (int c = 0; c < sequence.num_chunks; ++c) {
-      if constexpr (kMayWait)
-        if (d.ready != nullptr) {
-          ptx::wait_for(d.ready + chunk_head(c), 1);
-          ptx::fence_proxy_async_global();
-        }
+      if (d.ready != nullptr && c >= known) known = c + wait_for_scores(c);
       ptx::mbarrier_wait(shared.empty[at.stage], at.parity);
       fetch(at.stage, c);
       at.advance();
     }
-    if constexpr (kMayWait)
-      if (d.ready != nullptr) forget_scores();
+    if (d.ready != nullptr) forget_scores();
   }
 
   static constexpr int kWriters = kGroupThreads - 32;
@@ -156,7 +187,7 @@ struct DeltaScan : ScanParts<128, Groups> {
     const int slices = d.value_columns / (64 * Groups);
     const std::int64_t work = static_cast<std::int64_t>(blockIdx.x) / slices;
     if (ptx::arrive_at(d.passed + work) + 1 < slices) return;
-    for (int c = 0; c < sequence.num_chunks; ++c) d.ready[chunk_head(c)] = 0;
+    for (int c = 0; c < sequence.num_chunks; ++c) *ready(c) = 0;
     d.passed[work] = 0;
     // All that scores made has been read: this waits for its blocks to have left.
     ptx::dependency_wait();
@@ -279,8 +310,8 @@ struct DeltaScan : ScanParts<128, Groups> {
     if (thread % 32 == 0) ptx::mbarrier_arrive(shared.empty[stage]);
   }
 
-  __device__ __forceinline__ void wait_for(const Place& at) const {
-    ptx::mbarrier_wait(shared.full[at.stage], at.parity);
+  static __device__ __forceinline__ void wait_for(ptx::Mbarrier (&full)[kStages], const Place& at) {
+    ptx::mbarrier_wait(full[at.stage], at.parity);
   }
 
   /// The tensor cores work through K S, Q S (first half), T X, Q S (second half), S, P D, and the
@@ -293,12 +324,13 @@ struct DeltaScan : ScanParts<128, Groups> {
     Packed values;
     TokenGates since;
     Place at;
-    wait_for(at);
+    wait_for(shared.keys_full, at);
     pack_half(packed, state[0]);
     ptx::wgmma_fence();
     over_keys(x, packed, shared.stages[0].k.x, false);
     load_values(values, shared.stages[0].v.x);
     load_gates(since, 0, kSince);
+    wait_for(shared.queries_full, at);
     ptx::wgmma_wait<0>();
     ptx::wgmma_pin(x);
 #pragma unroll 1
@@ -314,6 +346,7 @@ struct DeltaScan : ScanParts<128, Groups> {
       decay_half(state[0], 0, stage);
       TokenGates until;
       load_gates(until, stage, kUntil);
+      wait_for(shared.scores_full, at);
       ptx::wgmma_wait<1>();
       ptx::wgmma_pin(x);
       Packed written;
@@ -335,7 +368,7 @@ struct DeltaScan : ScanParts<128, Groups> {
       over_tokens(o, written, s.scores, true);
       if (c + 1 < sequence.num_chunks) {
         at.advance();
-        wait_for(at);
+        wait_for(shared.keys_full, at);
       }
       ptx::wgmma_wait<1>();
       pin(state);
@@ -349,6 +382,7 @@ struct DeltaScan : ScanParts<128, Groups> {
       ptx::wgmma_pin(o);
       release(stage);
       hand_over(o, c);
+      wait_for(shared.queries_full, at);
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(x);
     }
@@ -369,7 +403,9 @@ struct DeltaScan : ScanParts<128, Groups> {
     const int all = static_cast<int>(threadIdx.x);
     if (all == 0) {
       for (int stage = 0; stage < kStages; ++stage) {
-        ptx::mbarrier_init(shared.full[stage], 1);
+        ptx::mbarrier_init(shared.keys_full[stage], 1);
+        ptx::mbarrier_init(shared.queries_full[stage], 1);
+        ptx::mbarrier_init(shared.scores_full[stage], 1);
         ptx::mbarrier_init(shared.empty[stage], 4 * Groups);
       }
       ptx::mbarrier_init(shared.output_full, 4 * Groups);

@@ -295,7 +295,8 @@ struct Scores {
   __device__ __forceinline__ void publish(int head) const {
     if (d.ready != nullptr) ptx::fence_proxy_async_global();
     score_barrier();
-    if (d.ready != nullptr && score_thread() == 0) (void)ptx::arrive_at(d.ready + chunk_head(head));
+    if (d.ready != nullptr && score_thread() == 0)
+      (void)ptx::arrive_at(d.ready + std::int64_t{head} * d.num_chunks + chunk.index);
   }
 };
 
