@@ -161,18 +161,17 @@ __device__ __forceinline__ void exponentiate(const Scores<Rows>& s, RowState<Row
 }
 
 /// A part of a cut strip: outputs as they are, to be joined by the merge kernel. Calls write(to, c,
-/// e) for those of the thread's rows that exist, row e of block c of 8.
+/// e) for those of the thread's rows that can exist, row e of block c of 8; nobody reads the others.
 template <int Rows, class Write>
-__device__ __forceinline__ void for_each_row_of_part(const Params& params,
-                                                     const attention::LatentItem& item, int block,
-                                                     std::int64_t place, Write write) {
+__device__ __forceinline__ void for_each_row_of_part(const Params& params, std::int64_t place,
+                                                     Write write) {
+  const int rows = params.heads_per_block * params.tokens_per_block;
 #pragma unroll
   for (int c = 0; c < Rows / 8; ++c)
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int row = row_of(c) + e;
-      if (place_of(params, block, row, item.qo_len).exists)
-        write(params.partial_o + (place * Rows + row) * kDimVo, c, e);
+      if (row < rows) write(params.partial_o + (place * Rows + row) * kDimVo, c, e);
     }
 }
 

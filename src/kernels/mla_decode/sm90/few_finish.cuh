@@ -61,6 +61,13 @@ __device__ __forceinline__ void finish(float (&sums)[4][Rows], std::int32_t arri
                                        const Params& params, const attention::LatentItem& item,
                                        int block, int lane_of_group, RowState<Rows>& state,
                                        Output<Rows>& o) {
+  const std::int64_t place = std::int64_t{item.place} * params.lanes + lane_of_group;
+  const bool keeps = item.place >= 0 && item.meeting < 0;
+  // On their way while the sums are joined.
+  if (keeps)
+    for_each_row_of_part<Rows>(params, place, [&](float* row, int c, int e) {
+      Layout::template write_partial<Rows>(o, row, c, e);
+    });
 #pragma unroll
   for (int c = 0; c < Rows / 8; ++c) {
 #pragma unroll
@@ -81,20 +88,13 @@ __device__ __forceinline__ void finish(float (&sums)[4][Rows], std::int32_t arri
       state.sum[c][e] = sums[0][row] + sums[1][row] + (sums[2][row] + sums[3][row]);
     }
 
+  if (keeps) return keep_state(params, place, state);
   std::int32_t* const counter = counter_of(params, item, lane_of_group);
-  const std::int64_t place = std::int64_t{item.place} * params.lanes + lane_of_group;
   if (item.meeting >= 0 && arrival == 0) {
     leave_part<Rows>(o, params.partial_o + place * Rows * kDimVo);
     keep_state(params, place, state);
     meet_group();
     if (threadIdx.x == 0) ptx::arrive_at(counter);
-    return;
-  }
-  if (item.place >= 0 && item.meeting < 0) {
-    keep_state(params, place, state);
-    for_each_row_of_part<Rows>(params, item, block, place, [&](float* row, int c, int e) {
-      Layout::template write_partial<Rows>(o, row, c, e);
-    });
     return;
   }
   take_first<Rows>(params, place, counter, item.meeting >= 0, state, o);

@@ -48,7 +48,22 @@ __device__ void produce(Shared<Element, Rows>& shared, const Params& params,
     // As soon as there is room, but no key waits for it.
     bool wants_queries = asks;
     keys.begin(item);
-    for (int tile = item.tile_begin; tile < item.tile_end; ++tile) {
+    int tile = item.tile_begin;
+    if (Keys::kThreads == 1 && i == share.begin) {
+      // There is room for all of it, so that nothing waits and a panel takes a few instructions;
+      // the loop's sixty are 0.1 us, of which a short request would see nine.
+      ask_queries(shared, params, q_map, item, block);
+      wants_queries = false;
+#pragma unroll
+      for (int piece = 0; piece < kPanels; ++piece)
+        keys.template load<1>(shared.k + piece, piece == 0 ? kRopePanel : piece - 1,
+                              shared.k_full[piece]);
+      ring.slot = kPanels;
+      keys.look_ahead(item, tile);
+      keys.advance();
+      ++tile;
+    }
+    for (; tile < item.tile_end; ++tile) {
       keys.look_ahead(item, tile);
       // Rope first: the order in which room is returned.
 #pragma unroll 1
