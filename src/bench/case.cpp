@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <span>
 
 #include "base/join.hpp"
@@ -13,10 +14,11 @@ namespace {
 
 using base::join;
 
-constexpr int kKvHeads = 8;        // unless a name says otherwise: 32/8 at gqa4, as Llama-3 8B
-constexpr int kLatentRank = 512;   // of mla cases, DeepSeek's
-constexpr int kDualChunk = 16384;  // positions of a chunk: several of them in seconds
-constexpr int kLinearChunk = 64;   // tokens of the parallel form whose flops are counted
+constexpr int kKvHeads = 8;           // unless a name says otherwise: 32/8 at gqa4, as Llama-3 8B
+constexpr int kLatentRank = 512;      // of mla cases, DeepSeek's
+constexpr int kDualChunk = 16384;     // positions of a chunk: several of them in seconds
+constexpr int kMostChosenRatio = 16;  // keys that stand for more tokens are all kept
+constexpr int kLinearChunk = 64;      // tokens of the parallel form whose flops are counted
 
 struct SuiteRow {
   std::string_view suite;
@@ -57,6 +59,9 @@ constexpr SuiteRow kHostRows[] = {
     {"sparse", "gqa/decode/bf16/hd128/gqa16x4/page16/b1x65536"},
     {"sparse", "minimax_sparse/prefill/bf16/hd128/gqa16x4/page16/b1x4096"},
     {"sparse", "gqa/prefill/bf16/hd128/gqa16x4/page16/b1x4096"},
+    {"sparse", "dsv4/decode/bf16/hd512/gqa64/page256/m4/b1x65536"},
+    {"sparse", "dsv4/decode/bf16/hd512/gqa64/page256/m128/b1x65536"},
+    {"sparse", "dsv4/prefill/bf16/hd512/gqa64/page256/m4/b1x2048"},
     {"linear", "gdn/prefill/bf16/hd128/h32/b1x4096"},
     {"linear", "gdn/prefill/bf16/hd128/h32/b1x16384"},
     {"linear", "kda/prefill/bf16/hd128/h32/b1x4096"},
@@ -133,6 +138,12 @@ constexpr SuiteRow kGpuRows[] = {
     {"sparse", "sparse_mla/decode/fp8_e4m3/hd576/gqa128/page64/b1x65536"},
     {"sparse", "sparse_mla/decode/fp8_e4m3/hd576/gqa128/page64/b64x16384"},
     {"sparse", "sparse_mla/prefill/fp8_e4m3/hd576/gqa128/page64/b1x4096"},
+    {"sparse", "dsv4/decode/bf16/hd512/gqa64/page256/m4/b1x65536"},
+    {"sparse", "dsv4/decode/bf16/hd512/gqa64/page256/m4/b64x16384"},
+    {"sparse", "dsv4/decode/bf16/hd512/gqa64/page256/m128/b1x65536"},
+    {"sparse", "dsv4/decode/bf16/hd512/gqa64/page256/m128/b64x16384"},
+    {"sparse", "dsv4/prefill/bf16/hd512/gqa64/page256/m4/b1x8192"},
+    {"sparse", "dsv4/prefill/bf16/hd512/gqa64/page256/m128/b1x8192"},
     {"cascade", "gqa/decode/bf16/hd128/gqa4/page64/b64x1024+32768"},
     {"cascade", "gqa/decode/bf16/hd128/gqa4/page64/b64x1024+32768/flat"},
     {"linear", "gdn/prefill/bf16/hd128/h32/b1x8192"},
@@ -150,7 +161,8 @@ Status malformed(std::string_view name, std::string_view what) {
   return invalid_argument(
       join("case '", name, "': ", what, "; wanted OPERATION/PHASE/DTYPE/hdN/gqaN/pageN/bNxL, e.g. ",
            "gqa/decode/bf16/hd128/gqa4/page16/b1x16384, or for linear operations ",
-           "gdn/prefill/bf16/hd128/h32/b1x4096"));
+           "gdn/prefill/bf16/hd128/h32/b1x4096, or with what compressed keys stand for ",
+           "dsv4/decode/bf16/hd512/gqa64/page256/m4/b1x65536"));
 }
 
 /// The number after `prefix` at the front of `text`, which it is taken off.
@@ -203,8 +215,9 @@ struct SparsePairs {
 };
 
 /// Keys that a query keeps at most, and how many it keeps of those it sees: lists of blocks have one
-/// that is not full, of the query's own.
+/// that is not full, of the query's own. Without an indexer all are kept.
 std::int64_t most_kept(const AttentionSpec& s) {
+  if (s.index_topk == 0) return std::numeric_limits<std::int64_t>::max();
   return std::int64_t{s.index_topk} * std::max(1, s.index_block_size);
 }
 std::int64_t kept_of(const AttentionSpec& s, std::int64_t seen) {
@@ -212,13 +225,35 @@ std::int64_t kept_of(const AttentionSpec& s, std::int64_t seen) {
   return most_kept(s) - (s.index_block_size - 1 - (seen - 1) % s.index_block_size);
 }
 
-SparsePairs sparse_pairs(const AttentionSpec& s, std::int64_t first_seen, std::int64_t queries) {
+/// Of `tokens`, the keys that an indexer chooses among, and those of a window beside them (dsv4).
+std::int64_t chosen_among(const AttentionSpec& s, std::int64_t tokens) {
+  return s.variant == Variant::dsv4 ? tokens / s.compress_ratio : tokens;
+}
+std::int64_t of_window(const AttentionSpec& s, std::int64_t tokens) {
+  return s.variant == Variant::dsv4 ? std::min<std::int64_t>(tokens, s.window_left + 1) : 0;
+}
+
+/// Of queries that have first_tokens, first_tokens + 1 … tokens up to and with themselves.
+SparsePairs sparse_pairs(const AttentionSpec& s, std::int64_t first_tokens, std::int64_t queries) {
   SparsePairs pairs;
-  for (std::int64_t seen = first_seen; seen < first_seen + queries; ++seen) {
+  for (std::int64_t tokens = first_tokens; tokens < first_tokens + queries; ++tokens) {
+    const std::int64_t seen = chosen_among(s, tokens);
     if (seen > most_kept(s)) pairs.scored += static_cast<double>(seen);
-    pairs.kept += static_cast<double>(kept_of(s, seen));
+    pairs.kept += static_cast<double>(kept_of(s, seen) + of_window(s, tokens));
   }
   return pairs;
+}
+
+/// DeepSeek-V4-Flash's layers, or those of -Pro where heads are as many.
+void make_compressed(AttentionSpec& s) {
+  s.window_left = 127;
+  s.sinks = true;
+  s.kv_scales = false;
+  if (s.compress_ratio > kMostChosenRatio) return;
+  s.index_num_heads = 64;
+  s.index_head_dim = 128;
+  s.index_topk = s.num_qo_heads >= 128 ? 1024 : 512;
+  s.index_dtype = s.q_dtype;
 }
 
 double linear_flops(const AttentionSpec& s, double tokens, bool chunked) {
@@ -248,8 +283,9 @@ Status read_softmax(const std::vector<std::string_view>& part, Case& c) {
     return malformed(c.name, join("the page is '", part[5], "'"));
   if (c.shared % c.page_size != 0)
     return malformed(c.name, join(c.shared, " shared keys do not fill pages of ", c.page_size));
-  const bool latent = is_latent(s.variant);
-  s.num_kv_heads = latent ? 1 : kv_heads;
+  const bool compresses = s.variant == Variant::dsv4;
+  const bool latent = is_latent(s.variant) && !compresses;
+  s.num_kv_heads = is_latent(s.variant) ? 1 : kv_heads;
   s.num_qo_heads = heads * s.num_kv_heads;
   double scale_dim = s.head_dim_qk;
   if (latent) {
@@ -262,6 +298,12 @@ Status read_softmax(const std::vector<std::string_view>& part, Case& c) {
   if (s.variant == Variant::dual_chunk) {
     if (c.shared > 0) return malformed(c.name, "chunks are read request by request");
     s.dual_chunk_len = kDualChunk;
+  }
+  if (compresses) {
+    if (c.shared > 0) return malformed(c.name, "compressed keys are read request by request");
+    if (!whole_number(part[6], "m", s.compress_ratio) || c.page_size % s.compress_ratio != 0)
+      return malformed(c.name, join("a compressed key stands for '", part[6], "'"));
+    make_compressed(s);
   }
   if (s.variant == Variant::sparse_mla) {
     if (c.shared > 0) return malformed(c.name, "sparse lists have no keys in common");
@@ -302,7 +344,7 @@ double Case::flops() const {
     return linear_flops(spec, static_cast<double>(num_tokens()), phase == Phase::prefill);
   const double l = static_cast<double>(length);
   const double before = static_cast<double>(shared) * (phase == Phase::prefill ? l : 1.0);
-  if (spec.index_topk > 0) {
+  if (spec.index_topk > 0 || spec.variant == Variant::dsv4) {
     const SparsePairs sparse = sparse_pairs(spec, length - qo_len() + 1, qo_len());
     return 2.0 * static_cast<double>(batch) *
            (sparse.scored * spec.index_num_heads * spec.index_head_dim +
@@ -335,14 +377,17 @@ double Case::bytes() const {
   const std::int64_t key_bytes =
       packed ? tensor::kMlaLatentFp8TokenBytes
              : key_width * static_cast<std::int64_t>(size_of(spec.kv_dtype));
-  // A decode reads the keys it keeps, and every index key.
-  const bool sparse = spec.index_topk > 0;
-  const std::int64_t own = sparse && phase == Phase::decode ? kept_of(spec, length) : length;
+  // A decode reads the keys it keeps, and every index key; in dsv4 those of its window, and
+  // compressed ones. A prefill reads all there are.
+  const bool decode = phase == Phase::decode;
+  const std::int64_t among = chosen_among(spec, length);
+  const bool chooses = among > most_kept(spec);
+  std::int64_t own = decode ? kept_of(spec, among) : among;
+  if (spec.variant == Variant::dsv4) own += decode ? of_window(spec, length) : length;
   const std::int64_t read = batch * own + (flat ? batch : 1) * shared;
-  const double index = sparse && length > most_kept(spec)
-                           ? static_cast<double>(batch * length) * spec.index_head_dim *
-                                 static_cast<double>(size_of(spec.index_dtype))
-                           : 0.0;
+  const double index = chooses ? static_cast<double>(batch * among) * spec.index_head_dim *
+                                     static_cast<double>(size_of(spec.index_dtype))
+                               : 0.0;
   const double keys = static_cast<double>(read) * static_cast<double>(key_bytes);
   return keys + index +
          tokens * spec.num_qo_heads * (spec.q_columns() + spec.head_dim_vo) * activation;
@@ -362,7 +407,8 @@ Result<Case> parse_case(std::string_view name) {
   }
   if (!known) return malformed(name, join("no operation is called '", part[0], "'"));
   const bool linear = is_linear(c.spec.variant);
-  if (part.size() != (linear ? 6u : 7u))
+  const bool compresses = c.spec.variant == Variant::dsv4;
+  if (part.size() != (linear ? 6u : compresses ? 8u : 7u))
     return malformed(name, join("has ", part.size(), " parts"));
   if (part[1] != "prefill" && part[1] != "decode")
     return malformed(name, join("the phase is '", part[1], "'"));

@@ -92,6 +92,8 @@ BatchView Scene::batch() const {
   b.kv_last_page_len = last_page_len_;
   b.state_indices = state_indices_;
   b.prefix_groups = prefix_groups_;
+  b.kv_offset = kv_offset_;
+  b.compressed = {.kv_indptr = compressed_indptr_, .kv_indices = compressed_indices_};
   return b;
 }
 BatchBounds Scene::bounds() const {
@@ -99,6 +101,7 @@ BatchBounds Scene::bounds() const {
           .max_qo_tokens = c_.num_tokens(),
           .max_kv_entries = static_cast<std::int64_t>(kv_indices_.size()),
           .max_kv_len = c_.length + c_.shared,
+          .max_positions = c_.spec.compress_ratio > 0 ? c_.length : 0,
           .page_size = c_.page_size,
           .decode_only = c_.phase == Phase::decode};
 }
@@ -106,6 +109,7 @@ LayerCall Scene::call() const {
   LayerCall call = call_;
   call.linear = is_linear(c_.spec.variant) ? &linear_ : nullptr;
   call.sparse = c_.spec.index_topk > 0 ? &sparse_ : nullptr;
+  call.compressed = c_.spec.compress_ratio > 0 ? &compressed_ : nullptr;
   return call;
 }
 
@@ -134,7 +138,14 @@ const float* Scene::numbers(const std::vector<float>& values) {
 
 void Scene::make_dense() {
   const AttentionSpec& s = c_.spec;
-  const std::int64_t pages = base::ceil_div<std::int64_t>(c_.length, c_.page_size);
+  std::int64_t length = c_.length;
+  if (s.window_left >= 0) {
+    // A window's pool has taken back what the first query sees no more.
+    const std::int64_t first = std::max<std::int64_t>(0, length - c_.qo_len() - s.window_left);
+    kv_offset_.assign(static_cast<std::size_t>(c_.batch), first / c_.page_size * c_.page_size);
+    length -= kv_offset_[0];
+  }
+  const std::int64_t pages = base::ceil_div<std::int64_t>(length, c_.page_size);
   const std::int64_t shared = c_.shared / c_.page_size;
   const std::int64_t all = shared + pages * c_.batch;
   std::vector<std::int32_t> ids(static_cast<std::size_t>(all));
@@ -151,7 +162,7 @@ void Scene::make_dense() {
     prefix_groups_ = {{.num_requests = static_cast<std::int32_t>(c_.batch),
                        .num_pages = static_cast<std::int32_t>(shared)}};
   last_page_len_.assign(static_cast<std::size_t>(c_.batch),
-                        static_cast<std::int32_t>(c_.length - (pages - 1) * c_.page_size));
+                        static_cast<std::int32_t>(length - (pages - 1) * c_.page_size));
   call_.q = random(s.q_dtype, {c_.num_tokens(), s.num_qo_heads, s.q_columns()});
   call_.o = random(s.o_dtype, {c_.num_tokens(), s.num_qo_heads, s.head_dim_vo});
   const auto cache = [&](int dim) {
@@ -172,17 +183,34 @@ void Scene::make_dense() {
   call_.k_cache = cache(s.head_dim_qk);
   call_.v_cache = is_latent(s.variant) ? TensorView{} : cache(s.head_dim_vo);
   if (s.kv_scales) call_.k_scale = call_.v_scale = s.kv_dtype == DType::i8 ? 1.0f / 32 : 0.5f;
-  if (s.index_topk > 0) make_indexer(all);
+  if (s.sinks) call_.sinks = random(DType::f32, {s.num_qo_heads}).as<float>();
+  if (s.compress_ratio > 0)
+    make_compressed();
+  else if (s.index_topk > 0)
+    make_indexer(all, c_.page_size);
 }
 
-void Scene::make_indexer(std::int64_t pages) {
+void Scene::make_compressed() {
+  const AttentionSpec& s = c_.spec;
+  const std::int64_t keys_of_page = c_.page_size / s.compress_ratio;
+  const std::int64_t pages = base::ceil_div(c_.length / s.compress_ratio, keys_of_page);
+  compressed_indices_.resize(static_cast<std::size_t>(pages * c_.batch));
+  std::iota(compressed_indices_.begin(), compressed_indices_.end(), 0);
+  std::shuffle(compressed_indices_.begin(), compressed_indices_.end(), std::mt19937(13));
+  for (std::int64_t i = 0; i <= c_.batch; ++i)
+    compressed_indptr_.push_back(static_cast<std::int32_t>(i * pages));
+  compressed_.cache = random(s.kv_dtype, {pages * c_.batch, keys_of_page, s.head_dim_qk});
+  if (s.index_topk > 0) make_indexer(pages * c_.batch, keys_of_page);
+}
+
+void Scene::make_indexer(std::int64_t pages, std::int64_t keys_of_page) {
   const AttentionSpec& s = c_.spec;
   const std::int64_t n = c_.num_tokens();
   const bool blocks = s.index_block_size > 0;
   sparse_ = {.topk_indices = blocks ? random(DType::f32, {n, s.index_lists(), s.index_topk})
                                     : random(DType::f32, {n, s.index_topk}),
              .index_q = random(s.q_dtype, {n, s.index_num_heads, s.index_head_dim}),
-             .index_cache = random(s.index_dtype, {pages, c_.page_size, s.index_head_dim})};
+             .index_cache = random(s.index_dtype, {pages, keys_of_page, s.index_head_dim})};
   if (!blocks) sparse_.index_weights = random(DType::f32, {n, s.index_num_heads});
   sparse_.topk_indices.dtype = DType::i32;  // written before they are read
 }

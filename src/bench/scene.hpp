@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <attune/backend.hpp>
+#include <attune/compressed_call.hpp>
 #include <attune/linear_state.hpp>
 #include <attune/sparse_call.hpp>
 
@@ -29,7 +30,8 @@ class Scene {
   Scene(const Case& c, KvLayout layout, Machine& machine)
       : c_(c), layout_(layout), machine_(machine) {}
   void make_dense();
-  void make_indexer(std::int64_t pages);
+  void make_indexer(std::int64_t pages, std::int64_t keys_of_page);
+  void make_compressed();
   void make_linear();
   /// Once something has failed, nothing more is done and status_ says what.
   TensorView random(DType dtype, std::initializer_list<std::int64_t> shape, float scale = 1.0f);
@@ -46,6 +48,9 @@ class Scene {
   LayerCall call_;
   LinearCall linear_;
   SparseCall sparse_;
+  CompressedCall compressed_;
+  std::vector<std::int32_t> compressed_indptr_, compressed_indices_;
+  std::vector<std::int64_t> kv_offset_;
 };
 
 }  // namespace attune::bench

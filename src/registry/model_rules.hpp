@@ -168,8 +168,8 @@ inline constexpr CacheTypeRule kCacheTypes[] = {
      .devices = {DeviceClass::sm100, DeviceClass::sm110, DeviceClass::sm120},
      .kv_dtype = DType::fp8_e4m3},
     {.variant = Variant::dsv4,
-     .devices = {DeviceClass::sm7x, DeviceClass::sm8x, DeviceClass::sm90, DeviceClass::sm100,
-                 DeviceClass::sm110, DeviceClass::sm120, DeviceClass::hip, DeviceClass::xpu},
+     .devices = {DeviceClass::sm7x, DeviceClass::sm8x, DeviceClass::sm100, DeviceClass::sm110,
+                 DeviceClass::sm120, DeviceClass::hip, DeviceClass::xpu},
      .kv_dtype = DType::fp8_e4m3},
     {.variant = Variant::dsv4, .devices = {DeviceClass::npu}, .kv_dtype = DType::bf16},
 };

@@ -11,9 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <attune/batch.hpp>
-
-#include "backends/dsa/cuda/score_list.hpp"
+#include "backends/shared/cuda/score_list.hpp"
 #include "kernels/top_k/sm90/launch.hpp"
 #include "kernels/top_k/top_k.hpp"
 
@@ -59,6 +57,7 @@ TEST(Sparse, ClustersKeepWhatOneThreadKeeps) {
                                .visible = visible.data(),
                                .page_size = kPage,
                                .slots = slots.data(),
+                               .slots_stride = topk,
                                .kept = kept.data(),
                                .num_tokens = tokens,
                                .topk = topk};
@@ -84,22 +83,23 @@ TEST(Sparse, EveryTileIsScoredOnce) {
   namespace scores = kernels::index_scores::sm90;
   const std::vector<std::int32_t> queries{5, 0, 1, 300, 2, 7};
   const std::vector<std::int32_t> keys{9, 400, 5000, 1000, 0, 2055};
-  std::vector<std::int32_t> qo_indptr{0}, kv_indptr{0};
+  std::vector<std::int32_t> first_token{0}, visible, entry_begin;
+  std::int32_t entries = 0;
   for (std::size_t i = 0; i < queries.size(); ++i) {
-    qo_indptr.push_back(qo_indptr.back() + queries[i]);
-    kv_indptr.push_back(kv_indptr.back() + keys[i]);
+    for (std::int32_t row = 0; row < queries[i]; ++row) {
+      visible.push_back(std::max(0, keys[i] - queries[i] + row + 1));
+      entry_begin.push_back(entries);
+    }
+    entries += keys[i];
+    first_token.push_back(first_token.back() + queries[i]);
   }
-  const BatchView batch{.form = BatchForm::extend,
-                        .source = KvSource::ragged,
-                        .qo_indptr = qo_indptr,
-                        .kv_indptr = kv_indptr};
   for (const std::int64_t rows : {1, 4, 37, 1000})
     for (const std::int32_t tokens_per_group : {1, 4, 8})
       for (const std::int32_t blocks : {1, 3, 132}) {
-        const backends::dsa::ScoreRules rules{
+        const backends::shared::cuda::ScoreRules rules{
             .topk = 800, .rows = rows, .tokens_per_group = tokens_per_group, .blocks = blocks};
-        backends::dsa::ScoreList list;
-        backends::dsa::list_scores(batch, rules, list);
+        backends::shared::cuda::ScoreList list;
+        backends::shared::cuda::list_scores(visible, entry_begin, rules, list);
         std::map<std::pair<std::int32_t, std::int64_t>, int> times;
         for (std::size_t s = 0; s < list.shares.size(); ++s) {
           scores::Share share = list.shares[s];
@@ -122,7 +122,8 @@ TEST(Sparse, EveryTileIsScoredOnce) {
             const std::int32_t seen = keys[i] - queries[i] + row + 1;
             for (std::int64_t tile = 0; seen > rules.topk && tile * scores::kKeys < seen; ++tile) {
               ++expected;
-              ASSERT_EQ((times[{qo_indptr[i] + row, tile}]), 1) << "token " << qo_indptr[i] + row;
+              ASSERT_EQ((times[{first_token[i] + row, tile}]), 1)
+                  << "token " << first_token[i] + row;
             }
           }
         // A token may meet a tile more, for its group's last one sees further.

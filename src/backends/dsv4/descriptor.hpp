@@ -6,14 +6,39 @@
 
 namespace attune::backends::dsv4 {
 
+/// Of the kernels this project has; the other rows are what the method could serve.
+inline constexpr FeatureSet kBuilt = Feature::lse | Feature::sliding_window | Feature::sinks |
+                                     Feature::mixed_batch | Feature::target_verify |
+                                     Feature::draft_extend | Feature::cuda_graph |
+                                     Feature::deterministic | Feature::chunked_prefix;
+
+/// Queries and keys of one 16-bit type.
+[[nodiscard]] constexpr Capability built_row(DType type) {
+  return {.device = DeviceKind::cuda,
+          .status = BackendStatus::unproven,
+          .sm = {{90, 90}},
+          .variants = {Variant::dsv4},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {type},
+          .kv_dtypes = {type},
+          .max_head_dim = 576,
+          .head_dim_multiple = 8,
+          .preferred_page_size = 256,
+          .kv_layouts = {KvLayout::mla_latent},
+          .features = kBuilt};
+}
+
 inline constexpr BackendDescriptor kDescriptor{
     .name = "dsv4",
     .summary =
         "DeepSeek-V4: a short window, and keys compressed 4 to 1 behind an indexer or 128 to 1",
     .deprecated_aliases = {"compressed"},
-    .needs = "a kernel in libattune_cuda.so; libraries for HIP and NPU",
+    .needs =
+        "libattune_cuda.so and a Hopper GPU (compute capability 9.0); libraries for HIP and NPU",
     .capabilities =
-        {{.device = DeviceKind::cuda,
+        {built_row(DType::bf16),
+         built_row(DType::f16),
+         {.device = DeviceKind::cuda,
           .sm = {{90, 121}},
           .variants = {Variant::dsv4},
           .phases = {Phase::prefill, Phase::decode},

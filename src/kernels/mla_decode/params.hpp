@@ -25,6 +25,11 @@ struct Params {
   std::int64_t num_pages = 0;
   std::int64_t k_page_stride = 0;
   std::int64_t k_token_stride = 0;
+  /// Of lists alone: entry ~s, which is negative, is slot s of a second pool, so many elements behind
+  /// k. Others are slots of k.
+  std::int64_t second_pool = 0;
+  std::int64_t second_slot_stride = 0;
+  const float* sinks = nullptr;  ///< [num_heads], or none
 
   void* o = nullptr;  ///< [q_tokens, num_heads, dim_vo], of q's type
   std::int64_t o_token_stride = 0;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/mla_decode/params.hpp"
+#include "kernels/ptx/warpgroup.cuh"
 
 namespace attune::kernels::mla_decode {
 
@@ -47,6 +48,23 @@ __device__ __forceinline__ int keys_of_all(const Params& params, const attention
 /// What exponents are counted from: any number will do where nothing was visible.
 __device__ __forceinline__ float finite(float maximum) {
   return maximum == -INFINITY ? 0.0f : maximum;
+}
+
+/// What a row's outputs are times in the end; `maximum` is in base 2. Of heads that do not exist there
+/// is no sink to be read: any that does will do.
+template <bool Sinks>
+__device__ __forceinline__ float inverse_of(const Params& params, float maximum, float sum,
+                                            int head) {
+  if (maximum == -INFINITY) return 0.0f;
+  if (Sinks && params.sinks != nullptr)
+    sum += ptx::exp2_approx(params.sinks[head] * kLog2E - maximum);
+  return params.v_scale / sum;
+}
+
+/// Where a key that is named by its slot begins, in elements from k.
+__device__ __forceinline__ std::int64_t begin_of_slot(const Params& params, int slot) {
+  return slot >= 0 ? slot * params.k_page_stride
+                   : params.second_pool + ~slot * params.second_slot_stride;
 }
 
 /// Items of this thread block's group, and its lane in it.

@@ -15,35 +15,24 @@
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/cuda/latent_params.hpp"
 #include "backends/shared/cuda/latent_setup.hpp"
+#include "backends/shared/cuda/selection.hpp"
 #include "backends/shared/sparse_checks.hpp"
 #include "base/join.hpp"
-#include "base/math.hpp"
 #include "device/cuda/memory.hpp"
 #include "kernels/append_kv/sm80/launch.hpp"
-#include "kernels/index_scores/sm80/launch.hpp"
-#include "kernels/index_scores/sm90/launch.hpp"
-#include "kernels/top_k/sm90/launch.hpp"
 
 namespace attune::backends::dsa {
 namespace {
 
 namespace mla = kernels::mla_decode;
 namespace append = kernels::append_kv::sm80;
-namespace scores = kernels::index_scores::sm80;
-namespace products = kernels::index_scores::sm90;
-namespace lists = kernels::top_k::sm90;
 using device::cuda::native;
-
-/// Blocks that share the keys of a token, of all tokens that are scored at once.
-constexpr std::int64_t kScoreBlocksPerSm = 4;
-/// Keys that a block of the score kernel has at least.
-constexpr std::int64_t kKeysOfBlock = 128;
 
 class DsaBackend final : public Backend {
  public:
   DsaBackend(const BackendContext& context, shared::cuda::LatentSetup latent,
-             kernels::tensor_map::Encoder encoder, int num_sms)
-      : context_(context), latent_(std::move(latent)), encoder_(encoder), num_sms_(num_sms) {
+             shared::cuda::Selector selector)
+      : context_(context), latent_(std::move(latent)), selector_(std::move(selector)) {
     context_.executor = nullptr;
   }
 
@@ -66,24 +55,19 @@ class DsaBackend final : public Backend {
             .dim_vo = context_.spec.head_dim_vo,
             .max_kv_len = bounds.max_kv_len,
             .kv_entries = bounds.max_kv_entries,
-            .scores = room_for_scores(bounds.max_qo_tokens, bounds.max_kv_len),
-            .score_blocks = num_sms_};
+            .scores = shared::cuda::room_for_scores(bounds.max_qo_tokens, bounds.max_kv_len),
+            .score_blocks = selector_.score_blocks()};
   }
   /// Whether latents are those of the fp8 cache, 656 bytes a token.
   [[nodiscard]] bool packed() const { return context_.kv_layout == KvLayout::mla_latent_fp8; }
   [[nodiscard]] Result<attention::BatchFacts> facts_of(const BatchView& batch) const;
   [[nodiscard]] Status fill(DsaPlan& plan, const BatchView& batch, bool first, Stream stream) const;
-  void choose_score_kernel(const BatchView& batch, DsaPlan& plan) const;
-  [[nodiscard]] int sharers(std::int64_t tokens, std::int64_t max_kv_len) const;
-  [[nodiscard]] Status score(const DsaPlan& plan, const LayerCall& call, std::int64_t first,
-                             std::int64_t tokens, Stream stream) const;
-  [[nodiscard]] Status choose(const DsaPlan& plan, const LayerCall& call, Stream stream) const;
+  void begin_selection(const BatchView& batch, DsaPlan& plan) const;
   [[nodiscard]] mla::Params params_of(const DsaPlan& plan, const LayerCall& call) const;
 
   BackendContext context_;
   shared::cuda::LatentSetup latent_;
-  kernels::tensor_map::Encoder encoder_;
-  int num_sms_;
+  shared::cuda::Selector selector_;
 };
 
 Result<attention::BatchFacts> DsaBackend::facts_of(const BatchView& batch) const {
@@ -124,7 +108,7 @@ Result<PlanHandle> DsaBackend::plan(const BatchView& batch, const Workspace& wor
   made->sizes.scores = std::min(rows, made->sizes.tokens) * made->sizes.max_kv_len;
   made->sizes.kv_entries += more * made->sizes.tokens;
   made->parts = lay_out(workspace.device, made->sizes);
-  choose_score_kernel(batch, *made);
+  begin_selection(batch, *made);
   if (Status s = fill(*made, batch, true, stream); !s.ok()) return s;
   return PlanHandle(std::move(made));
 }
@@ -157,105 +141,24 @@ Status DsaBackend::append_kv(const LayerCall& call, Stream stream) {
       native(stream));
 }
 
-/// Blocks that choose a token's keys together: no more than have a multiprocessor each, for two
-/// there get in each other's way, and each has something to do.
-int DsaBackend::sharers(std::int64_t tokens, std::int64_t max_kv_len) const {
-  constexpr std::int64_t kKeysOfSharer = 2048;
-  int count = 1;
-  while (count < lists::kMostSharers && tokens * count * 2 <= num_sms_ &&
-         max_kv_len >= kKeysOfSharer * count * 2)
-    count *= 2;
-  return count;
-}
-
-/// As a plan's first batch has it: a captured launch keeps to it.
-void DsaBackend::choose_score_kernel(const BatchView& batch, DsaPlan& plan) const {
-  const AttentionSpec& spec = context_.spec;
-  plan.score_rules = {
-      .topk = spec.index_topk, .rows = plan.sizes.score_rows(), .blocks = plan.sizes.score_blocks};
-  if (!products::serves(spec.index_num_heads, spec.index_head_dim)) return;
+void DsaBackend::begin_selection(const BatchView& batch, DsaPlan& plan) const {
   std::int64_t longest = 1;
   for (std::int64_t i = 0; i < batch.batch_size(); ++i)
     longest = std::max(longest, batch.qo_len(i));
-  plan.score_kernel = products::instance_of(spec.q_dtype, spec.index_num_heads, longest);
-  plan.score_rules.tokens_per_group =
-      plan.score_kernel.rows / products::rows_of_token(spec.index_num_heads);
-}
-
-/// Of `tokens` tokens from `first` on, which is a multiple of a launch's.
-Status DsaBackend::score(const DsaPlan& plan, const LayerCall& call, std::int64_t first,
-                         std::int64_t tokens, Stream stream) const {
-  const AttentionSpec& spec = context_.spec;
-  const SparseCall& sparse = *call.sparse;
-  const scores::Params params{.q = sparse.index_q.data,
-                              .q_token_stride = sparse.index_q.stride[0],
-                              .q_head_stride = sparse.index_q.stride[1],
-                              .weights = sparse.index_weights.as<float>(),
-                              .weights_stride = sparse.index_weights.stride[0],
-                              .keys = sparse.index_cache.data,
-                              .page_stride = sparse.index_cache.stride[0],
-                              .token_stride = sparse.index_cache.stride[1],
-                              .page_size = context_.page_size,
-                              .kv_indices = plan.parts.kv_indices,
-                              .entry_begin = plan.parts.entry_begin,
-                              .visible = plan.parts.visible,
-                              .scores = plan.parts.scores,
-                              .scores_stride = plan.sizes.max_kv_len,
-                              .first_token = static_cast<std::int32_t>(first),
-                              .num_tokens = static_cast<std::int32_t>(tokens),
-                              .num_heads = spec.index_num_heads,
-                              .head_dim = spec.index_head_dim,
-                              .topk = spec.index_topk};
-  if (plan.score_kernel.kernel != nullptr) {
-    const std::int32_t blocks = plan.score_rules.blocks;
-    return products::launch(
-        plan.score_kernel, encoder_, params,
-        {.q_tokens = plan.facts.num_qo_tokens,
-         .num_pages = sparse.index_cache.shape[0],
-         .groups = plan.parts.score_groups,
-         .shares = plan.parts.score_shares + first / plan.score_rules.rows * blocks,
-         .blocks = blocks},
-        native(stream));
-  }
-  // A captured run meets longer requests: what it may see at most decides.
-  const std::int64_t blocks =
-      std::clamp<std::int64_t>(base::ceil_div(kScoreBlocksPerSm * num_sms_, tokens), 1,
-                               base::ceil_div(plan.sizes.max_kv_len, kKeysOfBlock));
-  return scores::launch(spec.q_dtype, params, static_cast<int>(blocks), native(stream));
-}
-
-/// Lists, slots and counts of all tokens, some tokens' scores at a time.
-Status DsaBackend::choose(const DsaPlan& plan, const LayerCall& call, Stream stream) const {
-  const AttentionSpec& spec = context_.spec;
-  const SparseCall& sparse = *call.sparse;
-  const std::int64_t tokens = plan.facts.num_qo_tokens;
-  lists::Params keep{.scores = plan.parts.scores,
-                     .scores_stride = plan.sizes.max_kv_len,
-                     .lists = sparse.topk_indices.as<std::int32_t>(),
-                     .lists_stride = sparse.topk_indices.stride[0],
-                     .kv_indices = plan.parts.kv_indices,
-                     .entry_begin = plan.parts.entry_begin,
-                     .visible = plan.parts.visible,
-                     .page_size = context_.page_size,
-                     .slots = plan.parts.slots,
-                     .kept = plan.parts.kept,
-                     .num_tokens = static_cast<std::int32_t>(tokens),
-                     .topk = spec.index_topk};
-  if (!sparse.index_q.defined()) return lists::launch_read(keep, native(stream));
-  const std::int64_t rows = plan.score_rules.rows;
-  const bool scored = plan.sizes.max_kv_len > spec.index_topk;
-  for (std::int64_t first = 0; first < tokens; first += rows) {
-    const std::int64_t count = std::min(rows, tokens - first);
-    if (scored)
-      if (Status s = score(plan, call, first, count, stream); !s.ok()) return s;
-    keep.first_token = static_cast<std::int32_t>(first);
-    keep.num_tokens = static_cast<std::int32_t>(count);
-    if (Status s =
-            lists::launch_choose(keep, sharers(count, plan.sizes.max_kv_len), native(stream));
-        !s.ok())
-      return s;
-  }
-  return {};
+  shared::cuda::Selection& selection = plan.selection;
+  selector_.begin(longest, plan.sizes.score_rows(), selection);
+  selection.tokens = plan.sizes.tokens;
+  selection.max_keys = plan.sizes.max_kv_len;
+  selection.page_size = context_.page_size;
+  selection.scores = plan.parts.scores;
+  selection.groups = plan.parts.score_groups;
+  selection.shares = plan.parts.score_shares;
+  selection.visible = plan.parts.visible;
+  selection.entry_begin = plan.parts.entry_begin;
+  selection.kv_indices = plan.parts.kv_indices;
+  selection.slots = plan.parts.slots;
+  selection.slots_stride = context_.spec.index_topk;
+  selection.kept = plan.parts.kept;
 }
 
 mla::Params DsaBackend::params_of(const DsaPlan& plan, const LayerCall& call) const {
@@ -297,12 +200,9 @@ Status DsaBackend::run(const Plan& plan, const LayerCall& call, Stream stream) {
   if (Status s = shared::check_pages_adjoin(kDescriptor.name, call.k_cache, context_.page_size);
       !s.ok())
     return s;
-  if (mine.score_kernel.kernel != nullptr && call.sparse->index_q.defined()) {
-    if (Status s = shared::check_alignment("index_q", call.sparse->index_q); !s.ok()) return s;
-    if (Status s = shared::check_alignment("the index cache", call.sparse->index_cache); !s.ok())
-      return s;
-  }
-  if (Status s = choose(mine, call, stream); !s.ok()) return s;
+  if (Status s = shared::cuda::Selector::check_call(mine.selection, *call.sparse); !s.ok())
+    return s;
+  if (Status s = selector_.select(mine.selection, *call.sparse, stream); !s.ok()) return s;
   const mla::Params p = params_of(mine, call);
   const std::int64_t most_joined = mine.sizes.limits.merges * p.lanes * p.heads_per_block *
                                    p.tokens_per_block * mla::kMergeSlices;
@@ -318,22 +218,15 @@ Result<std::unique_ptr<Backend>> make_cuda(const BackendContext& context) {
   if (Status s = check_context(context); !s.ok()) return s;
   const auto card = shared::cuda::enter_card(context);
   if (!card.ok()) return card.status();
-  const AttentionSpec& spec = context.spec;
   if (card->sm != 90)
     return unsupported(base::join("dsa was made for compute capability 9.0, have ", card->sm / 10,
                                   ".", card->sm % 10));
-  if (products::serves(spec.index_num_heads, spec.index_head_dim))
-    for (const std::int64_t tokens : {std::int64_t{1}, std::int64_t{64}})
-      if (Status s =
-              products::prepare(products::instance_of(spec.q_dtype, spec.index_num_heads, tokens));
-          !s.ok())
-        return s;
-  const auto encoder = kernels::tensor_map::encoder();
-  if (!encoder.ok()) return encoder.status();
+  auto selector = shared::cuda::Selector::make(context.spec, card->num_sms);
+  if (!selector.ok()) return selector.status();
   auto latent = shared::cuda::latent_setup(context, *card, shared::cuda::LatentKeys::lists);
   if (!latent.ok()) return latent.status();
   return std::unique_ptr<Backend>(
-      std::make_unique<DsaBackend>(context, std::move(*latent), *encoder, card->num_sms));
+      std::make_unique<DsaBackend>(context, std::move(*latent), std::move(*selector)));
 }
 
 }  // namespace attune::backends::dsa

@@ -2,16 +2,15 @@
 
 #include <attune/validate.hpp>
 
+#include "backends/dsa/descriptor.hpp"
+#include "backends/shared/cuda/selection.hpp"
 #include "base/join.hpp"
-#include "kernels/index_scores/sm80/launch.hpp"
-#include "kernels/index_scores/sm90/launch.hpp"
 #include "kernels/mla_decode/params.hpp"
 
 namespace attune::backends::dsa {
 namespace {
 
 namespace mla = kernels::mla_decode;
-namespace scores = kernels::index_scores;
 
 /// Latents of the queries' 16-bit type, or the fp8 cache under bf16 queries.
 Status check_latents(const BackendContext& context) {
@@ -46,13 +45,7 @@ Status check_indexer(const AttentionSpec& spec) {
   if (spec.index_dtype != spec.q_dtype)
     return unsupported(base::join("dsa wants index keys in the type of q, ", name(spec.q_dtype),
                                   ", have ", name(spec.index_dtype)));
-  if (!scores::sm90::serves(spec.index_num_heads, spec.index_head_dim) &&
-      scores::sm80::shared_bytes(spec.index_num_heads, spec.index_head_dim) >
-          scores::sm80::kMostShared)
-    return unsupported(base::join("dsa keeps an index query in ", scores::sm80::kMostShared,
-                                  " bytes: ", spec.index_num_heads, " heads of ",
-                                  spec.index_head_dim, " numbers do not fit"));
-  return {};
+  return shared::cuda::Selector::check_spec(kDescriptor.name, spec);
 }
 
 }  // namespace

@@ -92,7 +92,8 @@ Status make_image(const BatchView& batch, bool first, DsaPlan& plan) {
   if (first) plan.shape = plan::latent_shape(plan.sizes.rules, tokens);
   plan::list_latent_work(tokens, plan.sizes.rules, plan.shape, plan.list);
   if (Status s = check_room(batch, plan); !s.ok()) return s;
-  list_scores(batch, plan.score_rules, plan.score_list);
+  shared::cuda::list_scores(plan.visible, plan.entry_begin, plan.selection.rules,
+                            plan.selection.list);
   // Lists lie topk entries apart, whatever their lengths.
   const auto list_of = [&](attention::LatentItem& item) {
     item.entry_begin = static_cast<std::int32_t>(item.q_token * plan.sizes.topk);
@@ -108,8 +109,8 @@ Status make_image(const BatchView& batch, bool first, DsaPlan& plan) {
   plan.image.put(plan.parts.groups, plan.list.groups);
   plan.image.put(plan.parts.items, plan.list.items);
   plan.image.put(plan.parts.merges, plan.list.merges);
-  plan.image.put(plan.parts.score_groups, plan.score_list.groups);
-  plan.image.put(plan.parts.score_shares, plan.score_list.shares);
+  plan.image.put(plan.parts.score_groups, plan.selection.list.groups);
+  plan.image.put(plan.parts.score_shares, plan.selection.list.shares);
   plan.image.put(plan.parts.visible, plan.visible);
   plan.image.put(plan.parts.entry_begin, plan.entry_begin);
   plan.image.put(plan.parts.kv_indices, batch.kv_indices);

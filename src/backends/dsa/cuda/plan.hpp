@@ -2,7 +2,6 @@
 // over as many keys as a list has room for, each a page of one token.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -11,15 +10,11 @@
 #include <attune/validate.hpp>
 
 #include "attention/latent_list.hpp"
-#include "backends/dsa/cuda/score_list.hpp"
+#include "backends/shared/cuda/selection.hpp"
 #include "plan/latent_work.hpp"
 #include "plan/workspace_image.hpp"
 
 namespace attune::backends::dsa {
-
-/// Scores that are kept at once: rows of as many tokens as fit, these many at least.
-inline constexpr std::int64_t kScores = 8 << 20;
-inline constexpr std::int64_t kLeastScoreRows = 128;
 
 /// Places of a workspace. From `work` on it is a copy of the plan's image; page ids come last.
 struct Parts {
@@ -53,15 +48,9 @@ struct Sizes {
 
   /// Query tokens that are scored at once.
   [[nodiscard]] std::int64_t score_rows() const {
-    const std::int64_t all = std::max<std::int64_t>(1, tokens);
-    return max_kv_len == 0 ? all : std::clamp<std::int64_t>(scores / max_kv_len, 1, all);
+    return shared::cuda::score_rows(scores, tokens, max_kv_len);
   }
 };
-
-/// Of tokens that see up to max_kv_len keys. No more for fewer or shorter ones.
-[[nodiscard]] constexpr std::int64_t room_for_scores(std::int64_t tokens, std::int64_t max_kv_len) {
-  return std::min(tokens * max_kv_len, std::max(kScores, kLeastScoreRows * max_kv_len));
-}
 
 [[nodiscard]] std::size_t workspace_bytes(const Sizes& sizes);
 [[nodiscard]] Parts lay_out(void* workspace, const Sizes& sizes);
@@ -72,9 +61,7 @@ struct DsaPlan final : Plan {
   Parts parts;
   plan::LatentShape shape;
   plan::LatentList list;
-  ScoreRules score_rules;
-  kernels::index_scores::sm90::Instance score_kernel;
-  ScoreList score_list;
+  shared::cuda::Selection selection;
   plan::WorkspaceImage image;
   // Tokens as requests.
   std::vector<std::int32_t> token_indptr, key_indptr;

@@ -15,7 +15,7 @@ plan::LatentRules rules_of(const AttentionSpec& spec, LatentKeys keys, int rows,
                            int workers) {
   // Lists hold visible keys alone.
   return {.num_heads = spec.num_qo_heads,
-          .causal = spec.causal && keys != LatentKeys::lists,
+          .causal = spec.causal && keys == LatentKeys::pages,
           .rows = rows,
           .least_rows = rows,
           .tile = tile,
@@ -28,16 +28,21 @@ Result<LatentSetup> hopper_setup(const BackendContext& context, const device::cu
   const DType dtype = context.spec.q_dtype;
   const bool packed = context.kv_layout == KvLayout::mla_latent_fp8;
   const auto instance_of = [&](int rows) {
-    const bool lists = keys == LatentKeys::lists;
     if (packed)
-      return mla::sm90::packed_instance(
-          lists ? mla::sm90::KeySource::listed_packed : mla::sm90::KeySource::packed, rows);
-    return lists ? mla::sm90::listed_instance(dtype, rows)
-                 : mla::sm90::instance_of(dtype, context.page_size, rows);
+      return mla::sm90::packed_instance(keys == LatentKeys::lists
+                                            ? mla::sm90::KeySource::listed_packed
+                                            : mla::sm90::KeySource::packed,
+                                        rows);
+    switch (keys) {
+      case LatentKeys::lists: return mla::sm90::listed_instance(dtype, rows);
+      case LatentKeys::pools: return mla::sm90::pooled_instance(dtype, rows);
+      case LatentKeys::pages: break;
+    }
+    return mla::sm90::instance_of(dtype, context.page_size, rows);
   };
   plan::LatentRules rules =
       rules_of(context.spec, keys, mla::sm90::kRows, mla::sm90::kKeys, card.num_sms);
-  rules.meetings = keys != LatentKeys::lists;
+  rules.meetings = keys == LatentKeys::pages;
   rules.least_rows = mla::sm90::least_rows(dtype);
   rules.item_tiles = mla::sm90::kItemTiles;
   std::map<int, mla::sm90::Instance> of_rows;
@@ -90,7 +95,8 @@ Result<device::cuda::CardFacts> enter_card(const BackendContext& context) {
 
 Result<LatentSetup> latent_setup(const BackendContext& context, const device::cuda::CardFacts& card,
                                  LatentKeys keys) {
-  const bool made_for_hopper = card.sm == 90 && context.spec.head_dim_qk == mla::kDimQk &&
+  const int columns = keys == LatentKeys::pools ? mla::kDimVo : mla::kDimQk;
+  const bool made_for_hopper = card.sm == 90 && context.spec.head_dim_qk == columns &&
                                context.spec.head_dim_vo == mla::kDimVo;
   return made_for_hopper ? hopper_setup(context, card, keys) : portable_setup(context, card, keys);
 }

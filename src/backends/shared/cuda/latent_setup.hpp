@@ -18,6 +18,7 @@ namespace attune::backends::shared::cuda {
 enum class LatentKeys : std::uint8_t {
   pages,  ///< of the context's size
   lists,  ///< a slot a key; every query token is a request, the device knows how long its list is
+  pools,  ///< likewise, in two pools; keys are values
 };
 
 struct LatentSetup {

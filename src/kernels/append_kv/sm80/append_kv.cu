@@ -48,8 +48,10 @@ __global__ void append_kv_kernel(const __grid_constant__ Params p) {
   const std::int64_t token = warp / p.num_heads;
   if (token >= p.num_tokens) return;
   const auto head = static_cast<int>(warp - token * p.num_heads);
-  const std::int64_t slot = p.slot_mapping[token];
-  if (slot < 0 || slot >= p.num_slots) return;
+  std::int64_t slot = p.slot_mapping[token];
+  if (slot < 0 || (slot + 1) % p.tokens_per_row != 0) return;
+  slot /= p.tokens_per_row;
+  if (slot >= p.num_slots) return;
   const std::int64_t page = slot / p.page_size;
   const std::int64_t in_page = slot - page * p.page_size;
   copy_row<From, To>(p.k, token, page * p.k.page_stride + in_page * p.k.token_stride, head);

@@ -34,6 +34,9 @@ struct Params {
   std::int64_t num_tokens = 0;
   std::int64_t num_slots = 0;                  ///< of the pool; nothing is written beyond it
   const std::int64_t* slot_mapping = nullptr;  ///< [num_tokens], negative = skip
+  /// A stored row stands for so many neighbouring slots of slot_mapping: the last one's token writes
+  /// it, the others write nothing.
+  std::int32_t tokens_per_row = 1;
 };
 
 /// Types: fp32, bf16, fp16 in; those and fp8 in the cache.

@@ -18,7 +18,7 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 /// Heads are lanes, as on CPUs: only a finished score is summed across them.
 template <class Element>
 __global__ void __launch_bounds__(32 * kWarps) index_scores(const __grid_constant__ Params p) {
-  const int token = p.first_token + static_cast<int>(blockIdx.y);
+  const int token = p.first_token + static_cast<int>(blockIdx.x);
   const int visible = p.visible[token];
   if (visible <= p.topk) return;
   const int width = (p.num_heads + 31) / 32 * 32;
@@ -40,9 +40,9 @@ __global__ void __launch_bounds__(32 * kWarps) index_scores(const __grid_constan
   __syncthreads();
 
   const std::int32_t* const pages = p.kv_indices + p.entry_begin[token];
-  float* const scores = p.scores + static_cast<std::int64_t>(blockIdx.y) * p.scores_stride;
-  const int step = static_cast<int>(gridDim.x) * kWarps * kKeys;
-  for (int first = (static_cast<int>(blockIdx.x) * kWarps + warp) * kKeys; first < visible;
+  float* const scores = p.scores + static_cast<std::int64_t>(blockIdx.x) * p.scores_stride;
+  const int step = static_cast<int>(gridDim.y) * kWarps * kKeys;
+  for (int first = (static_cast<int>(blockIdx.y) * kWarps + warp) * kKeys; first < visible;
        first += step) {
     for (int i = 0; i < kKeys; ++i) {
       // Behind the last key its score is made again, and forgotten.
@@ -88,7 +88,8 @@ int shared_bytes(int num_heads, int head_dim) {
 Status launch(DType dtype, const Params& params, int blocks, cudaStream_t stream) {
   if (params.num_tokens == 0) return {};
   const auto kernel = dtype == DType::f16 ? index_scores<__half> : index_scores<__nv_bfloat16>;
-  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(params.num_tokens));
+  // There may be more tokens than the 65 535 of a grid's second dimension.
+  const dim3 grid(static_cast<unsigned>(params.num_tokens), static_cast<unsigned>(blocks));
   ptx::launch(kernel, grid, 32 * kWarps,
               static_cast<std::size_t>(shared_bytes(params.num_heads, params.head_dim)), stream,
               params);

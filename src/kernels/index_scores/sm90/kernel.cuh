@@ -229,7 +229,7 @@ struct Destination {
   float* scores;  ///< of the group's first token
   std::int64_t stride;
   int num_tokens;
-  int keys;  ///< of the last token
+  int keys;  ///< that the last token sees; of those that another does not, scores are nobody's
   int rows_of_token;
 };
 
@@ -256,14 +256,13 @@ __device__ __forceinline__ void finish(const float (&d)[Columns / 2], const floa
   for (int part = 0; part < kParts; ++part) {
     if (halves && part % 2 == 1) continue;
     const int token = (first_column + 32 * part) / to.rows_of_token;
-    const int visible = to.keys - to.num_tokens + 1 + token;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float sum = sums[part][h];
       if (halves) sum += sums[part + 1 < kParts ? part + 1 : part][h];
       sum += __shfl_xor_sync(kAllLanes, sum, 1);
       sum += __shfl_xor_sync(kAllLanes, sum, 2);
-      if (lane() % 4 == (2 * part + h) % 4 && token < to.num_tokens && key + 8 * h < visible)
+      if (lane() % 4 == (2 * part + h) % 4 && token < to.num_tokens && key + 8 * h < to.keys)
         to.scores[token * to.stride + key + 8 * h] = sum;
     }
   }

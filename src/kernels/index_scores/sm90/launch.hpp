@@ -18,7 +18,7 @@ inline constexpr int kMostDim = 128;  ///< narrower keys and queries are filled 
 inline constexpr int kKeys = 128;     ///< of a tile
 
 /// Neighbouring tokens of a request that meet its keys together. The last of them sees `keys`, the
-/// one before a key less.
+/// others no more.
 struct Group {
   std::int32_t first_token = 0;
   std::int32_t num_tokens = 0;

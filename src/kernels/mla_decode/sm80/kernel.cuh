@@ -75,7 +75,7 @@ __device__ __forceinline__ KeyPlace find_key(const Params& params,
   const int key = tile * kKeys + static_cast<int>(threadIdx.x) / 32 * (kKeys / kWarps) + lane();
   if (lane() >= kKeys / kWarps || tile >= item.tile_end || key >= item.kv_len) return place;
   const int entry = key / params.page_size;
-  place.offset = params.kv_indices[item.entry_begin + entry] * params.k_page_stride +
+  place.offset = begin_of_slot(params, params.kv_indices[item.entry_begin + entry]) +
                  (key - entry * params.page_size) * params.k_token_stride;
   place.valid = true;
   return place;
@@ -291,7 +291,7 @@ __device__ __forceinline__ void write_rows(const Shared<Element, Rows, W>& share
         continue;
       }
       const bool empty = maximum == -INFINITY;
-      const float inverse = empty ? 0.0f : params.v_scale / sum;
+      const float inverse = inverse_of<true>(params, maximum, sum, at.head);
       const std::int64_t token = item.q_token + at.token;
       if (params.lse != nullptr && states_mine)
         params.lse[token * params.lse_token_stride + at.head * params.lse_head_stride] =

@@ -172,7 +172,7 @@ template <class Element, class Form>
 __device__ __forceinline__ void write_row(const Params& params, const Joined<Form>& joined,
                                           std::int64_t token, int head, int column) {
   const bool empty = joined.maximum == -INFINITY;
-  const float inverse = empty ? 0.0f : params.v_scale / joined.sum;
+  const float inverse = inverse_of<true>(params, joined.maximum, joined.sum, head);
   auto* out = static_cast<Element*>(params.o) + token * params.o_token_stride +
               head * params.o_head_stride + column;
 #pragma unroll

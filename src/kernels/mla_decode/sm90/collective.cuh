@@ -65,15 +65,17 @@ __device__ __forceinline__ void issue_rope(Scores& s, RopeQuery& q, std::uint64_
     ptx::wgmma_rs<Element, kKeys, ptx::Major::k>(s, q[step], k + step * kColumnStep, step > 0);
 }
 
-/// S += Q K^T over two panels.
+/// S += Q K^T over two panels, or S = where there is nothing to add to.
 template <class Element>
-__device__ __forceinline__ void issue_two_panels(Scores& s, std::uint64_t q, std::uint64_t k) {
+__device__ __forceinline__ void issue_two_panels(Scores& s, std::uint64_t q, std::uint64_t k,
+                                                 bool adds) {
 #pragma unroll
   for (int panel = 0; panel < 2; ++panel)
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       const std::uint64_t at = panel * kPanelStep + step * kColumnStep;
-      ptx::wgmma_ss<Element, kKeys, ptx::Major::k, ptx::Major::k>(s, q + at, k + at, true);
+      ptx::wgmma_ss<Element, kKeys, ptx::Major::k, ptx::Major::k>(s, q + at, k + at,
+                                                                  adds || panel + step > 0);
     }
 }
 

@@ -56,7 +56,7 @@ __device__ __forceinline__ void take_first(const Params& params, std::int64_t pl
 
 /// Divides by the sums and writes the rows and their state, or what becomes of a part. `Layout`
 /// says which columns are where.
-template <class Layout, class Element, int Rows>
+template <class Layout, bool Sinks, class Element, int Rows>
 __device__ __forceinline__ void finish(float (&sums)[4][Rows], std::int32_t arrival,
                                        const Params& params, const attention::LatentItem& item,
                                        int block, int lane_of_group, RowState<Rows>& state,
@@ -104,10 +104,10 @@ __device__ __forceinline__ void finish(float (&sums)[4][Rows], std::int32_t arri
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const bool empty = state.maximum[c][e] == -INFINITY;
-      inverse[c][e] = empty ? 0.0f : params.v_scale / state.sum[c][e];
-      if (params.lse == nullptr || threadIdx.x >= 4) continue;
       const RowPlace at = place_of(params, block, row_of(c) + e, item.qo_len);
-      if (at.exists)
+      inverse[c][e] =
+          inverse_of<Sinks>(params, state.maximum[c][e], state.sum[c][e], at.exists ? at.head : 0);
+      if (params.lse != nullptr && threadIdx.x < 4 && at.exists)
         params.lse[static_cast<std::int64_t>(item.q_token + at.token) * params.lse_token_stride +
                    at.head * params.lse_head_stride] =
             empty ? -INFINITY : (state.maximum[c][e] + log2f(state.sum[c][e])) * kLn2;

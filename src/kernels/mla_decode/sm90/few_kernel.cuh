@@ -16,14 +16,18 @@ inline constexpr std::uint64_t kPanelStep = kPanel * 2 >> 4;
 inline constexpr std::uint64_t kColumnStep = 16 * 2 >> 4;
 inline constexpr std::uint64_t kRowStep = 16 * 128 >> 4;
 
-template <int Rows, class Element>
+/// Of queries and of keys.
+template <class Keys>
+inline constexpr int kPanelsOf = Keys::kRope ? kPanels : kLatentPanels;
+
+template <int Rows, class Keys, class Element>
 __device__ __forceinline__ void ask_queries(Shared<Element, Rows>& shared, const Params& params,
                                             const CUtensorMap& q_map,
                                             const attention::LatentItem& item, int block) {
   ptx::mbarrier_arrive_expect(
-      shared.q_full, static_cast<std::uint32_t>(kPanels * params.heads_per_block *
+      shared.q_full, static_cast<std::uint32_t>(kPanelsOf<Keys> * params.heads_per_block *
                                                 params.tokens_per_block * 64 * sizeof(Element)));
-  for (int panel = 0; panel < kPanels; ++panel)
+  for (int panel = 0; panel < kPanelsOf<Keys>; ++panel)
     ptx::tma_load(shared.q[panel], q_map, shared.q_full, ptx::CacheHint::evict_normal, panel * 64,
                   block % params.head_blocks * params.heads_per_block,
                   item.q_token + block / params.head_blocks * params.tokens_per_block);
@@ -67,11 +71,11 @@ __device__ void produce(Shared<Element, Rows>& shared, const Params& params,
       keys.look_ahead(item, tile);
       // Rope first: the order in which room is returned.
 #pragma unroll 1
-      for (int piece = 0; piece < kPanels; ++piece, ring.step()) {
+      for (int piece = kPanels - kPanelsOf<Keys>; piece < kPanels; ++piece, ring.step()) {
         const bool last = piece + 1 == kPanels && tile + 1 == item.tile_end;
         if (wants_queries && (last || ptx::mbarrier_test(shared.q_empty, item_parity))) {
           ptx::mbarrier_wait(shared.q_empty, item_parity);
-          ask_queries(shared, params, q_map, item, block);
+          ask_queries<Rows, Keys>(shared, params, q_map, item, block);
           wants_queries = false;
         }
         ptx::mbarrier_wait(shared.k_empty[ring.slot], ring.parity);
@@ -127,6 +131,7 @@ __device__ void consume(Shared<Element, Rows>& shared, const Params& params) {
   const std::uint64_t k = ptx::wgmma_descriptor(shared.k[0]);
   const std::uint64_t p = ptx::wgmma_descriptor(shared.p);
   constexpr std::uint64_t kQueryStep = Rows * 128 >> 4;
+  constexpr int kFirstPiece = kPanels - kPanelsOf<Keys>;
   Ring<kSlots<Rows>> ring;
   std::uint32_t item_parity = 0;
   Output<Rows> o;
@@ -139,8 +144,8 @@ __device__ void consume(Shared<Element, Rows>& shared, const Params& params) {
     RowState<Rows> state;
     clear<Rows>(o);
     if (item.tile_begin >= item.tile_end) {
-      finish<ByPanels, Element, Rows>(shared.sum[i % 2], 0, params, item, block, share.lane, state,
-                                      o);
+      finish<ByPanels, Keys::kSinks, Element, Rows>(shared.sum[i % 2], 0, params, item, block,
+                                                    share.lane, state, o);
       continue;
     }
     const int all = keys_of_all(params, item, block);
@@ -149,7 +154,7 @@ __device__ void consume(Shared<Element, Rows>& shared, const Params& params) {
       Scores<Rows> s;
       Ring<kSlots<Rows>> at = ring;
 #pragma unroll
-      for (int piece = 0; piece < kPanels; ++piece, at.step()) {
+      for (int piece = kFirstPiece; piece < kPanels; ++piece, at.step()) {
         ptx::mbarrier_wait(shared.k_full[at.slot], at.parity);
         // What threads have copied is still to be shown to the products.
         if constexpr (!Keys::kFences) ptx::fence_proxy_async();
@@ -158,14 +163,17 @@ __device__ void consume(Shared<Element, Rows>& shared, const Params& params) {
         const std::uint64_t queries = q + (piece == 0 ? kRopePanel : piece - 1) * kQueryStep;
 #pragma unroll
         for (int step = 0; step < 4; ++step)
-          ptx::narrow::wgmma_ss<Element, Rows, Major::k, Major::k>(
-              s, keys + step * kColumnStep, queries + step * kColumnStep, piece + step > 0);
+          ptx::narrow::wgmma_ss<Element, Rows, Major::k, Major::k>(s, keys + step * kColumnStep,
+                                                                   queries + step * kColumnStep,
+                                                                   piece + step > kFirstPiece);
       }
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(s);
-      give_back(shared.k_empty[ring.slot]);
-      ring.step();
+      if constexpr (Keys::kRope) {
+        give_back(shared.k_empty[ring.slot]);
+        ring.step();
+      }
       if (lane() == 0 && tile + 1 == item.tile_end) ptx::mbarrier_arrive(shared.q_empty);
 
       if ((tile + 1) * kKeys > all) apply_mask<Rows>(s, params, item, block, tile);
@@ -199,8 +207,8 @@ __device__ void consume(Shared<Element, Rows>& shared, const Params& params) {
     item_parity ^= 1;
     const std::int32_t arrival = shared.arrival;
     give_back(shared.read);
-    finish<ByPanels, Element, Rows>(shared.sum[i % 2], arrival, params, item, block, share.lane,
-                                    state, o);
+    finish<ByPanels, Keys::kSinks, Element, Rows>(shared.sum[i % 2], arrival, params, item, block,
+                                                  share.lane, state, o);
   }
 }
 

@@ -171,8 +171,8 @@ __device__ void consume_packed(PackedShared<N>& shared, const Params& params, in
     clear<N>(o);
     if (item.tile_begin >= item.tile_end) {
       if (group == 0)
-        finish<ByThreads, __nv_bfloat16, N>(shared.sum[i % 2], 0, params, item, block, share.lane,
-                                            state, o);
+        finish<ByThreads, false, __nv_bfloat16, N>(shared.sum[i % 2], 0, params, item, block,
+                                                   share.lane, state, o);
       continue;
     }
     const int all = keys_of_all(params, item, block);
@@ -219,8 +219,8 @@ __device__ void consume_packed(PackedShared<N>& shared, const Params& params, in
     ptx::mbarrier_wait(shared.drawn, item_parity ^ 1);
     const std::int32_t arrival = shared.arrival;
     arrive_of_warp(shared.read);
-    finish<ByThreads, __nv_bfloat16, N>(shared.sum[i % 2], arrival, params, item, block, share.lane,
-                                        state, o);
+    finish<ByThreads, false, __nv_bfloat16, N>(shared.sum[i % 2], arrival, params, item, block,
+                                               share.lane, state, o);
   }
 }
 

@@ -74,7 +74,7 @@ __device__ __forceinline__ void meet_first(const Params& params, std::int64_t pl
 /// Divides by the sums, writes this warpgroup's half of the rows and (warpgroup 0) their state, or
 /// what becomes of a part. Outputs are only read: ptxas keeps products asynchronous only while
 /// nothing writes their accumulators in a branch. `room` is the warps' own meanwhile.
-template <class Element>
+template <bool Sinks, class Element>
 __device__ __forceinline__ void finish(float (&sums)[2][kRows], std::int32_t arrival,
                                        const Params& params, const attention::LatentItem& item,
                                        const Rows& rows, RowState& state, const Output& o,
@@ -112,7 +112,8 @@ __device__ __forceinline__ void finish(float (&sums)[2][kRows], std::int32_t arr
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const bool empty = state.maximum[h] == -INFINITY;
-    const float inverse = empty ? 0.0f : params.v_scale / state.sum[h];
+    const float inverse = inverse_of<Sinks>(params, state.maximum[h], state.sum[h],
+                                            rows.exists[h] ? rows.head[h] : 0);
     own[h] *= inverse;
     other[h] *= inverse;
     if (params.lse != nullptr && states_mine && rows.exists[h])
@@ -166,13 +167,16 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
 #pragma unroll
     for (int j = 0; j < kDimVo / 4; ++j) o[j] = 0.0f;
     if (item.tile_begin >= item.tile_end) {
-      finish<Element>(shared.sum[i % 2], 0, params, item, rows, state, o, room, share.lane, w);
+      finish<Keys::kSinks, Element>(shared.sum[i % 2], 0, params, item, rows, state, o, room,
+                                    share.lane, w);
       continue;
     }
 
-    ptx::mbarrier_wait(shared.rope_full, query_parity);
-    load_rope_query(rope, shared.p[0]);
-    ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
+    if constexpr (Keys::kRope) {
+      ptx::mbarrier_wait(shared.rope_full, query_parity);
+      load_rope_query(rope, shared.p[0]);
+      ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
+    }
     ptx::mbarrier_wait(shared.q_full, query_parity);
     query_parity ^= 1;
     if constexpr (!std::is_same_v<Latent, Element>) convert_queries(shared.q);
@@ -192,21 +196,24 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
       if constexpr (!Keys::kFences) ptx::fence_proxy_async();
     };
     const auto start_scores = [&](Scores& s) {
-      piece_wait(w, kRopePiece, own_parity);
-      ptx::wgmma_fence();
-      issue_rope<Element>(s, rope, k + kRopePanel * kPanelStep);
+      if constexpr (Keys::kRope) {
+        piece_wait(w, kRopePiece, own_parity);
+        ptx::wgmma_fence();
+        issue_rope<Element>(s, rope, k + kRopePanel * kPanelStep);
+      }
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair) {
         piece_wait(w, 1 + 2 * w + pair, own_parity);
+        if (!Keys::kRope && pair == 0) ptx::wgmma_fence();
         issue_two_panels<Latent>(s, q_own_half + pair * 2 * kPanelStep,
-                                 k_own_half + pair * 2 * kPanelStep);
+                                 k_own_half + pair * 2 * kPanelStep, Keys::kRope || pair > 0);
       }
       ptx::wgmma_commit();
     };
     const auto go_on_with_scores = [&](Scores& s, int pair) {
       piece_wait(w, 1 + 2 * other + pair, own_parity);
       issue_two_panels<Latent>(s, q_other_half + pair * 2 * kPanelStep,
-                               k_other_half + pair * 2 * kPanelStep);
+                               k_other_half + pair * 2 * kPanelStep, true);
       ptx::wgmma_commit();
     };
     // The other's tile: its maximum and probabilities are there, the output is ready for them.
@@ -230,7 +237,7 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
     };
     // This warpgroup's tile, from its scores on.
     const auto use_scores = [&](Scores& s, int tile) {
-      release(shared.k_empty[w][kRopePiece]);
+      if constexpr (Keys::kRope) release(shared.k_empty[w][kRopePiece]);
       if (lane() == 0 && tile + 2 >= item.tile_end) ptx::mbarrier_arrive(shared.q_empty);
       if ((tile + 1) * kKeys > rows.keys_of_all) apply_mask(s, rows, tile);
       float next[2];
@@ -291,7 +298,8 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
     // A part needs the room in which the next rope queries arrive.
     const bool lends_room = item.place >= 0 && item.meeting < 0;
     if (!lends_room) release(shared.rope_empty);
-    finish<Element>(shared.sum[i % 2], arrival, params, item, rows, state, o, room, share.lane, w);
+    finish<Keys::kSinks, Element>(shared.sum[i % 2], arrival, params, item, rows, state, o, room,
+                                  share.lane, w);
     if (lends_room) {
       ptx::fence_proxy_async();
       release(shared.rope_empty);

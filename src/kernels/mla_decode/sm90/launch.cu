@@ -85,7 +85,7 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, Grid grid,
                                     .dtype = instance.dtype,
                                     .base = params.q,
                                     .rank = 3,
-                                    .dims = {kDimQk, params.num_heads, params.q_tokens},
+                                    .dims = {params.dim_qk, params.num_heads, params.q_tokens},
                                     .strides = {params.q_head_stride, params.q_token_stride},
                                     .box = {64, params.heads_per_block, params.tokens_per_block}});
       !s.ok())

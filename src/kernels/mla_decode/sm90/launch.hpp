@@ -19,6 +19,7 @@ enum class KeySource : std::uint8_t {
   pages,          ///< a page is a tile
   tokens,         ///< gathered one by one
   listed,         ///< … by lists of slots
+  pooled,         ///< … in two pools, keys of 512 columns that are values
   packed,         ///< a page is a tile of 656-byte tokens
   listed_packed,  ///< … of which lists name slots
 };
@@ -44,6 +45,8 @@ inline constexpr int kItemTiles = 4;
 [[nodiscard]] Instance instance_of(DType dtype, int page_size, int rows);
 /// … over lists of slots, whose lengths are the device's to know.
 [[nodiscard]] Instance listed_instance(DType dtype, int rows);
+/// … of two pools, of 512 columns.
+[[nodiscard]] Instance pooled_instance(DType dtype, int rows);
 /// Of bf16 queries over the fp8 latent cache: in pages of 64 tokens (KeySource::packed), or over
 /// lists of slots (listed_packed).
 [[nodiscard]] Instance packed_instance(KeySource source, int rows);

@@ -30,6 +30,8 @@ class WidenedKeys {
   static constexpr bool kWidens = true;
   static constexpr bool kMapped = !Lists;
   static constexpr bool kLists = Lists;
+  static constexpr bool kRope = true;
+  static constexpr bool kSinks = false;
   static constexpr bool kClearsBehind = true;
   // Fences of the four warps that widen are in their way: 3 % slower than the readers'.
   static constexpr bool kFences = false;
@@ -168,7 +170,7 @@ __device__ void ask_packed(Shared<Element>& shared, const Params& params, const 
                            const CUtensorMap& k_map) {
   ptx::dependency_wait();
   const int lane_of_group = share_of(params).lane;
-  Errands<Element> errands(shared, params, q_map);
+  Errands<Element, true> errands(shared, params, q_map);
   const auto hint = params.lanes == 1 ? ptx::CacheHint::evict_first : ptx::CacheHint::evict_normal;
   for_each_tile<false>(
       params, 0,
@@ -208,7 +210,7 @@ __device__ void gather_packed(Shared<Element>& shared, const Params& params,
   constexpr int kUnit = static_cast<int>(sizeof(Element));
   ptx::dependency_wait();
   const Share share = share_of(params);
-  Errands<Element> errands(shared, params, q_map);
+  Errands<Element, true> errands(shared, params, q_map);
   ListedTokens<Element> keys(params);
   const bool asks = threadIdx.x == kConsumers + 128;
   std::uint32_t tiles = 0;

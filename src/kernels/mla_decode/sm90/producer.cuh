@@ -3,6 +3,8 @@
 // from packed pages (packed_keys.cuh).
 #pragma once
 
+#include <limits>
+
 #include "kernels/mla_decode/sm90/collective.cuh"
 #include "kernels/ptx/atomic.cuh"
 #include "kernels/ptx/cp_async.cuh"
@@ -10,10 +12,11 @@
 namespace attune::kernels::mla_decode::sm90 {
 
 // A source of keys says what type latents have in shared memory (Latent), whether the copy engine's
-// map of the cache is used (kMapped), whether requests are lists (kLists), whether values behind the
-// last key are zero already (kClearsBehind), whether the products may read what has arrived without
-// a fence (kFences), how many threads load, and arrivals(piece) at a full barrier. load() takes the
-// piece's number in the order of a tile's four latent pieces.
+// map of the cache is used (kMapped), whether requests are lists (kLists), whether keys and queries
+// have rope columns behind the latents (kRope), whether sinks may be given (kSinks), whether values
+// behind the last key are zero already (kClearsBehind), whether the products may read what has
+// arrived without a fence (kFences), how many threads load, and arrivals(piece) at a full barrier.
+// load() takes the piece's number in the order of a tile's four latent pieces.
 
 /// Pages of one tile: a thread asks for panels, the copy engine brings them.
 template <class Element>
@@ -24,6 +27,8 @@ class PageKeys {
   static constexpr bool kWidens = false;
   static constexpr bool kMapped = true;
   static constexpr bool kLists = false;
+  static constexpr bool kRope = true;
+  static constexpr bool kSinks = false;
   static constexpr bool kClearsBehind = false;
   static constexpr bool kFences = true;
   static constexpr int kThreads = 1;
@@ -62,17 +67,26 @@ class PageKeys {
   int next_page_ = 0;
 };
 
+/// How gathered keys are named.
+enum class Named : std::uint8_t {
+  by_pages,         ///< of any size
+  by_slots,         ///< in lists, one a key
+  by_packed_slots,  ///< likewise, tokens of the fp8 cache, whose bytes count in pairs
+  in_pools,         ///< likewise, in two pools, keys that are their values and no more
+};
+
 /// Gathered: every thread copies one 16-byte chunk of a panel's row for four keys, to where the copy
-/// engine would have put it. Keys behind the last become zero. Of pages of any size, or of lists of
-/// slots, one a key. `Packed`: tokens of the fp8 cache, whose bytes count in pairs.
-template <class Element, bool Lists, bool Packed = false>
+/// engine would have put it. Keys behind the last become zero.
+template <class Element, Named How>
 class GatheredKeys {
  public:
   using Roles = sm90::Roles<128, 224, 56>;
   using Latent = Element;
   static constexpr bool kWidens = false;
   static constexpr bool kMapped = false;
-  static constexpr bool kLists = Lists;
+  static constexpr bool kLists = How != Named::by_pages;
+  static constexpr bool kRope = How != Named::in_pools;
+  static constexpr bool kSinks = How == Named::in_pools;
   static constexpr bool kClearsBehind = true;
   static constexpr bool kFences = false;
   static constexpr int kThreads = 128;
@@ -91,9 +105,9 @@ class GatheredKeys {
     for (int i = 0; i < kOfThread; ++i) {
       const int key = (tile + 1) * kKeys + my_row() + kRowsAtOnce * i;
       const bool exists = tile + 1 < item.tile_end && key < item.kv_len;
-      const int entry = Lists ? key : key / params_.page_size;
-      if constexpr (!Lists) within_[i] = key - entry * params_.page_size;
-      page_[i] = exists ? params_.kv_indices[item.entry_begin + entry] : -1;
+      const int entry = kLists ? key : key / params_.page_size;
+      if constexpr (!kLists) within_[i] = key - entry * params_.page_size;
+      page_[i] = exists ? params_.kv_indices[item.entry_begin + entry] : kNone;
     }
   }
 
@@ -122,17 +136,22 @@ class GatheredKeys {
   __device__ __forceinline__ void advance() {
 #pragma unroll
     for (int i = 0; i < kOfThread; ++i) {
-      exists_[i] = page_[i] >= 0;
-      offset_[i] = exists_[i] ? page_[i] * (params_.k_page_stride / kOfStride) : 0;
-      if constexpr (!Lists)
+      exists_[i] = page_[i] != kNone;
+      if constexpr (How == Named::in_pools)
+        offset_[i] = exists_[i] ? begin_of_slot(params_, page_[i]) : 0;
+      else
+        offset_[i] = exists_[i] ? page_[i] * (params_.k_page_stride / kOfStride) : 0;
+      if constexpr (!kLists)
         if (exists_[i]) offset_[i] += within_[i] * params_.k_token_stride;
     }
   }
 
  private:
-  static constexpr int kOfStride = Packed ? static_cast<int>(sizeof(Element)) : 1;
+  static constexpr int kOfStride =
+      How == Named::by_packed_slots ? static_cast<int>(sizeof(Element)) : 1;
   static constexpr int kRowsAtOnce = kThreads / 8;
   static constexpr int kOfThread = kKeys / kRowsAtOnce;
+  static constexpr int kNone = std::numeric_limits<int>::min();  ///< no page and no slot
   static __device__ __forceinline__ int my_row() { return static_cast<int>(threadIdx.x % 128 / 8); }
 
   const Params& params_;
@@ -143,11 +162,13 @@ class GatheredKeys {
 };
 
 template <class Element>
-using TokenKeys = GatheredKeys<Element, false>;
+using TokenKeys = GatheredKeys<Element, Named::by_pages>;
 template <class Element>
-using ListedKeys = GatheredKeys<Element, true>;
+using ListedKeys = GatheredKeys<Element, Named::by_slots>;
 template <class Element>
-using ListedTokens = GatheredKeys<Element, true, true>;
+using ListedTokens = GatheredKeys<Element, Named::by_packed_slots>;
+template <class Element>
+using PooledKeys = GatheredKeys<Element, Named::in_pools>;
 
 /// What a meeting's counter holds when both blocks have drawn and the first's rows are there.
 inline constexpr std::int32_t kAllArrived = 3;
@@ -161,7 +182,7 @@ __device__ __forceinline__ std::int32_t* counter_of(const Params& params,
 
 /// What one thread asks for beside keys, and draws: an item's queries, and who is first at its
 /// meeting.
-template <class Element>
+template <class Element, bool Rope>
 class Errands {
  public:
   __device__ Errands(Shared<Element>& shared, const Params& params, const CUtensorMap& q_map)
@@ -185,6 +206,7 @@ class Errands {
   }
   /// Where there is no item before: products start with it.
   __device__ __forceinline__ void ask_first_rope(const attention::LatentItem& item, int block) {
+    if constexpr (!Rope) return;
     ptx::mbarrier_arrive_expect(shared_.rope_full, bytes_);
     load(shared_.p[0], kRopePanel, shared_.rope_full, item, block);
   }
@@ -219,7 +241,7 @@ __device__ void produce(Shared<Element>& shared, const Params& params, const CUt
   attention::LatentItem item = item_of(params, share, share.begin);
   ptx::dependency_wait();
   Keys keys(params, k_map);
-  Errands<Element> errands(shared, params, q_map);
+  Errands<Element, Keys::kRope> errands(shared, params, q_map);
   const bool asks = threadIdx.x == kConsumers;
   std::uint32_t tiles = 0;
   for (int i = share.begin; i < share.end; ++i) {
@@ -234,9 +256,11 @@ __device__ void produce(Shared<Element>& shared, const Params& params, const CUt
       keys.look_ahead(item, tile);
       if (asks && tiles == 0) errands.ask_first_rope(item, block);
       if (asks && tile == item.tile_begin) errands.ask_queries(item, block);
-      ptx::mbarrier_wait(shared.k_empty[stage][kRopePiece], parity);
-      keys.template load<1>(shared.k[stage] + kRopePanel, kRopePanel,
-                            shared.k_full[stage][kRopePiece]);
+      if constexpr (Keys::kRope) {
+        ptx::mbarrier_wait(shared.k_empty[stage][kRopePiece], parity);
+        keys.template load<1>(shared.k[stage] + kRopePanel, kRopePanel,
+                              shared.k_full[stage][kRopePiece]);
+      }
 #pragma unroll
       for (int turn = 0; turn < 2; ++turn) {
         const int half = stage ^ turn;

@@ -218,6 +218,10 @@ __device__ __forceinline__ int slot_of(const Params& p, const std::int32_t* page
   return pages[entry] * p.page_size + key - entry * p.page_size;
 }
 
+__device__ __forceinline__ int slots_before(const Params& p, std::int64_t token) {
+  return p.slots_before == nullptr ? 0 : p.slots_before[token];
+}
+
 /// A cluster a token.
 __global__ void __launch_bounds__(kThreads) choose_keys(const __grid_constant__ Params p) {
   auto& shared = *reinterpret_cast<Shared*>(ptx::dynamic_shared<128>());
@@ -233,7 +237,8 @@ __global__ void __launch_bounds__(kThreads) choose_keys(const __grid_constant__ 
   const std::int32_t* const pages = p.kv_indices + p.entry_begin[token];
   const float* const scores = p.scores + row * p.scores_stride;
   std::int32_t* const list = p.lists + token * p.lists_stride;
-  std::int32_t* const slots = p.slots + token * p.topk;
+  const int before_kept = slots_before(p, token);
+  std::int32_t* const slots = p.slots + token * p.slots_stride + before_kept;
   const int kept = min(visible, p.topk);
   const Run run = part_of({0, visible}, sharer, sharers);
   ptx::dependency_wait();
@@ -270,7 +275,7 @@ __global__ void __launch_bounds__(kThreads) choose_keys(const __grid_constant__ 
       slots[i] = slot_of(p, pages, list[i]);
   }
   for (int i = kept + sharer * kThreads + thread; i < p.topk; i += sharers * kThreads) list[i] = -1;
-  if (sharer == 0 && thread == 0) p.kept[token] = kept;
+  if (sharer == 0 && thread == 0) p.kept[token] = before_kept + kept;
 }
 
 /// A block a token.
@@ -284,7 +289,8 @@ __global__ void __launch_bounds__(kThreads) read_lists(const __grid_constant__ P
   const int visible = p.visible[token];
   const std::int32_t* const pages = p.kv_indices + p.entry_begin[token];
   const std::int32_t* const list = p.lists + token * p.lists_stride;
-  std::int32_t* const slots = p.slots + token * p.topk;
+  const int before_kept = slots_before(p, token);
+  std::int32_t* const slots = p.slots + token * p.slots_stride + before_kept;
   ptx::dependency_wait();
   int written = 0;
   for (int first = 0; first < p.topk; first += kThreads) {
@@ -301,7 +307,7 @@ __global__ void __launch_bounds__(kThreads) read_lists(const __grid_constant__ P
     __syncthreads();
     if (keep) slots[at] = slot_of(p, pages, key);
   }
-  if (thread == 0) p.kept[token] = written;
+  if (thread == 0) p.kept[token] = before_kept + written;
 }
 
 Status start(const void* kernel, const Params& params, int sharers, const char* what,

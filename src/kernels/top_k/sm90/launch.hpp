@@ -20,8 +20,12 @@ struct Params {
   const std::int32_t* visible = nullptr;      ///< by token: it sees keys below this
   std::int32_t page_size = 1;
 
-  std::int32_t* slots = nullptr;  ///< [tokens, topk]: where the kept keys lie, without gaps
-  std::int32_t* kept = nullptr;   ///< [tokens]: how many
+  std::int32_t* slots = nullptr;  ///< [tokens, slots_stride]: where kept keys lie, without gaps
+  std::int64_t slots_stride = 0;
+  /// [tokens], or none: places of the token that are taken, by what is no key to choose. Kept keys
+  /// follow.
+  const std::int32_t* slots_before = nullptr;
+  std::int32_t* kept = nullptr;  ///< [tokens]: how many, and those before
   std::int32_t first_token = 0;
   std::int32_t num_tokens = 0;
   std::int32_t topk = 0;

@@ -3,13 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
-
-#include <attune/batch.hpp>
 
 #include "kernels/index_scores/sm90/launch.hpp"
 
-namespace attune::backends::dsa {
+namespace attune::backends::shared::cuda {
 
 struct ScoreRules {
   std::int64_t topk = 0;  ///< tokens that see no more are not scored: nothing is left out
@@ -24,6 +23,9 @@ struct ScoreList {
   std::vector<kernels::index_scores::sm90::Share> shares;
 };
 
-void list_scores(const BatchView& batch, const ScoreRules& rules, ScoreList& list);
+/// Of every query token: it sees keys below `visible`, and its request's entries of the page table
+/// begin at `entry_begin`. Neighbours of equal entry_begin are of one request.
+void list_scores(std::span<const std::int32_t> visible, std::span<const std::int32_t> entry_begin,
+                 const ScoreRules& rules, ScoreList& list);
 
-}  // namespace attune::backends::dsa
+}  // namespace attune::backends::shared::cuda

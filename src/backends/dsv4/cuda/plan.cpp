@@ -1,0 +1,168 @@
+#include "backends/dsv4/cuda/plan.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "attention/mask.hpp"
+#include "base/join.hpp"
+#include "base/math.hpp"
+#include "plan/workspace.hpp"
+
+namespace attune::backends::dsv4 {
+namespace {
+
+Parts lay_out(plan::WorkspaceCutter& cut, const Sizes& n) {
+  Parts parts;
+  const std::int64_t rows = n.limits.part_blocks * n.rules.rows;
+  parts.partial_o = cut.take<float>(rows * n.dim);
+  parts.partial_maximum = cut.take<float>(rows);
+  parts.partial_sum = cut.take<float>(rows);
+  parts.scores = cut.take<float>(n.scores);
+  parts.lists = cut.take<std::int32_t>(n.tokens * n.list_keys());
+  parts.lengths = cut.take<std::int32_t>(n.tokens);
+  parts.work = cut.take<attention::LatentWork>(1);
+  parts.groups = cut.take<attention::LatentGroup>(n.rules.workers);
+  parts.items = cut.take<attention::LatentItem>(n.limits.items);
+  parts.merges = cut.take<attention::LatentMerge>(n.limits.merges);
+  parts.tokens = cut.take<kernels::key_lists::sm80::Token>(n.tokens);
+  const std::int64_t scored = n.topk > 0 ? n.tokens : 0;
+  parts.score_groups = cut.take<kernels::index_scores::sm90::Group>(scored);
+  parts.score_shares = cut.take<kernels::index_scores::sm90::Share>(
+      base::ceil_div(scored, n.score_rows()) * n.score_blocks);
+  parts.seen = cut.take<std::int32_t>(scored);
+  parts.entry_begin = cut.take<std::int32_t>(scored);
+  parts.window_keys = cut.take<std::int32_t>(scored);
+  parts.kv_indices = cut.take<std::int32_t>(n.kv_entries);
+  return parts;
+}
+
+/// Page ids of both tables; answers where those of windows begin.
+std::int32_t place_pages(const AttentionSpec& spec, const BatchView& batch, Dsv4Plan& plan) {
+  plan.kv_indices.clear();
+  for (std::int64_t i = 0; spec.compress_ratio > 0 && i < batch.batch_size(); ++i) {
+    const std::int64_t keys = (batch.first_kv_position(i) + batch.kv_len(i)) / spec.compress_ratio;
+    const std::int64_t pages =
+        base::ceil_div<std::int64_t>(keys, batch.page_size / spec.compress_ratio);
+    const auto begin = batch.compressed.kv_indices.begin() +
+                       batch.compressed.kv_indptr[static_cast<std::size_t>(i)];
+    plan.kv_indices.insert(plan.kv_indices.end(), begin, begin + pages);
+  }
+  const auto windows = static_cast<std::int32_t>(plan.kv_indices.size());
+  plan.kv_indices.insert(plan.kv_indices.end(), batch.kv_indices.begin(), batch.kv_indices.end());
+  return windows;
+}
+
+/// What each token sees, and tokens as requests over the keys they keep at most.
+void place_tokens(const AttentionSpec& spec, const BatchView& batch, Dsv4Plan& plan) {
+  const attention::MaskRule rule{.causal = true, .window_left = spec.window_left};
+  const std::int32_t windows = place_pages(spec, batch, plan);
+  const auto topk = static_cast<std::int32_t>(plan.sizes.topk);
+  plan.tokens.clear();
+  plan.seen.clear();
+  plan.entry_begin.clear();
+  plan.window_keys.clear();
+  plan.token_indptr.assign(1, 0);
+  plan.key_indptr.assign(1, 0);
+  std::int32_t first_entry = 0;
+  for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
+    const std::int64_t first = batch.first_kv_position(i);
+    const std::int64_t end = first + batch.kv_len(i);
+    for (std::int64_t p = end - batch.qo_len(i); p < end; ++p) {
+      const attention::KeyRange window = attention::visible_range(rule, p, first, end);
+      const auto seen = static_cast<std::int32_t>(
+          spec.compress_ratio == 0 || p < 0 ? 0 : (p + 1) / spec.compress_ratio);
+      plan.tokens.push_back({.window_begin = static_cast<std::int32_t>(window.begin - first),
+                             .window_keys = static_cast<std::int32_t>(window.end - window.begin),
+                             .window_entry = windows + batch.kv_indptr[static_cast<std::size_t>(i)],
+                             .first_keys = topk > 0 ? 0 : seen,
+                             .first_entry = first_entry});
+      plan.seen.push_back(seen);
+      plan.entry_begin.push_back(first_entry);
+      plan.window_keys.push_back(plan.tokens.back().window_keys);
+      plan.token_indptr.push_back(plan.token_indptr.back() + 1);
+      // What is expected: a list that is given may be shorter, or longer where it names keys twice.
+      plan.key_indptr.push_back(plan.key_indptr.back() + plan.tokens.back().window_keys +
+                                (topk > 0 ? std::min(seen, topk) : seen));
+    }
+    if (spec.compress_ratio > 0)
+      first_entry += static_cast<std::int32_t>(base::ceil_div<std::int64_t>(
+          end / spec.compress_ratio, batch.page_size / spec.compress_ratio));
+  }
+}
+
+Status check_room(const Dsv4Plan& plan) {
+  const Sizes& room = plan.sizes;
+  const auto items = static_cast<std::int64_t>(plan.list.items.size());
+  const auto merges = static_cast<std::int64_t>(plan.list.merges.size());
+  const std::int64_t blocks = std::int64_t{plan.list.places} * plan.shape.lanes;
+  const auto entries = static_cast<std::int64_t>(plan.kv_indices.size());
+  const std::int64_t most =
+      plan.seen.empty() ? 0 : *std::max_element(plan.seen.begin(), plan.seen.end());
+  if (items <= room.limits.items && merges <= room.limits.merges &&
+      blocks <= room.limits.part_blocks && entries <= room.kv_entries && most <= room.max_keys)
+    return {};
+  return invalid_argument(base::join("the plan's workspace holds ", room.limits.items, " items, ",
+                                     room.limits.part_blocks, " parts, ", room.kv_entries,
+                                     " page ids and lists over ", room.max_keys,
+                                     " compressed keys, the batch needs ", items, ", ", blocks,
+                                     ", ", entries, " and ", most, ": make a new plan"));
+}
+
+}  // namespace
+
+std::size_t workspace_bytes(const Sizes& sizes) {
+  plan::WorkspaceCutter count;
+  lay_out(count, sizes);
+  return count.bytes();
+}
+
+Parts lay_out(void* workspace, const Sizes& sizes) {
+  plan::WorkspaceCutter cut(workspace);
+  return lay_out(cut, sizes);
+}
+
+Status make_image(const AttentionSpec& spec, const BatchView& batch, bool first, Dsv4Plan& plan) {
+  place_tokens(spec, batch, plan);
+  const BatchView tokens{.form = BatchForm::extend,
+                         .source = KvSource::ragged,
+                         .qo_indptr = plan.token_indptr,
+                         .kv_indptr = plan.key_indptr};
+  if (first) plan.shape = plan::latent_shape(plan.sizes.rules, tokens);
+  plan::list_latent_work(tokens, plan.sizes.rules, plan.shape, plan.list);
+  if (Status s = check_room(plan); !s.ok()) return s;
+  // Lists lie as far apart as the longest may be, whatever their lengths.
+  const auto list_of = [&](attention::LatentItem& item) {
+    item.entry_begin = static_cast<std::int32_t>(item.q_token * plan.sizes.list_keys());
+  };
+  for (attention::LatentItem& item : plan.list.items) list_of(item);
+  for (attention::LatentGroup& group : plan.list.groups) list_of(group.first);
+
+  const auto* begin = reinterpret_cast<const std::byte*>(plan.parts.work);
+  const auto offset = [&](const void* part) {
+    return static_cast<std::size_t>(static_cast<const std::byte*>(part) - begin);
+  };
+  plan.image.assign(offset(plan.parts.kv_indices + plan.kv_indices.size()), std::byte{});
+  const auto put = [&](const void* part, const auto& values) {
+    const std::size_t bytes = values.size() * sizeof(values[0]);
+    if (bytes > 0) std::memcpy(plan.image.data() + offset(part), values.data(), bytes);
+  };
+  const attention::LatentWork work{.num_items = static_cast<std::int32_t>(plan.list.items.size()),
+                                   .num_merges = static_cast<std::int32_t>(plan.list.merges.size()),
+                                   .most_parts = plan.list.most_parts};
+  std::memcpy(plan.image.data(), &work, sizeof(work));
+  put(plan.parts.groups, plan.list.groups);
+  put(plan.parts.items, plan.list.items);
+  put(plan.parts.merges, plan.list.merges);
+  put(plan.parts.tokens, plan.tokens);
+  put(plan.parts.kv_indices, plan.kv_indices);
+  if (plan.sizes.topk == 0) return {};
+  shared::cuda::list_scores(plan.seen, plan.entry_begin, plan.selection.rules, plan.selection.list);
+  put(plan.parts.score_groups, plan.selection.list.groups);
+  put(plan.parts.score_shares, plan.selection.list.shares);
+  put(plan.parts.seen, plan.seen);
+  put(plan.parts.entry_begin, plan.entry_begin);
+  put(plan.parts.window_keys, plan.window_keys);
+  return {};
+}
+
+}  // namespace attune::backends::dsv4
