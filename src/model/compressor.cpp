@@ -78,8 +78,7 @@ Status Compressor::forward(Step& step, const TensorView& x, const Tensors& t) co
       .projected = t.projected,
       .rings = TensorView::dense(state.data, DType::f32,
                                  {state.shape[0], state.shape[2], state.shape[3]}),
-      .requests = step.input.requests,
-      .positions = step.input.positions};
+      .tokens = static_cast<const WindowToken*>(step.window_tokens.data)};
   for (int i = 0; i < num_kinds_; ++i) {
     const Kind& kind = kinds_[static_cast<std::size_t>(i)];
     const TensorView& keys = t.keys[static_cast<std::size_t>(i)];

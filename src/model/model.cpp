@@ -18,6 +18,11 @@ int indexer_topk(const ModelConfig& config) {
   return most;
 }
 
+bool compresses(const ModelConfig& config) {
+  return std::ranges::any_of(config.attention,
+                             [](const AttentionConfig& a) { return a.compress_ratio > 0; });
+}
+
 }  // namespace
 
 Model::Model(const ModelConfig& config, std::vector<AttentionGroup> groups, Ops& ops,
@@ -90,6 +95,9 @@ Model::StepTensors Model::take(StepMemory& memory, std::int64_t num_tokens,
     t.router_states = memory.take(DType::f32, {num_tokens, config_.router_hidden_size});
   if (const int topk = indexer_topk(config_); topk > 0)
     t.topk_indices = memory.take(DType::i32, {num_tokens, topk});
+  if (compresses(config_))
+    t.window_tokens =
+        memory.take(DType::u8, {num_tokens * static_cast<std::int64_t>(sizeof(WindowToken))});
   t.last = memory.take(DType::f32, {num_logit_rows, config_.hidden_size});
   t.logits = memory.take(DType::f32, {num_logit_rows, config_.vocab_size});
   t.choices = memory.take(DType::u8, {num_logit_rows * static_cast<std::int64_t>(sizeof(Choice))});
@@ -138,6 +146,10 @@ void Model::upload(const StepInput& input) {
   ops_.upload(t.logit_rows.data, input.logit_rows.data(), input.logit_rows.size_bytes());
   ops_.upload(t.choices.data, input.choices.data(), input.choices.size_bytes());
   ropes_.upload_positions(ops_, input.positions);
+  if (!t.window_tokens.defined()) return;
+  list_window_tokens(input.requests, input.positions, window_tokens_);
+  ops_.upload(t.window_tokens.data, window_tokens_.data(),
+              window_tokens_.size() * sizeof(WindowToken));
 }
 
 Status Model::compute(const StepInput& input) {
@@ -162,6 +174,7 @@ Status Model::compute(const StepInput& input) {
             .shortcut = t.shortcut,
             .router_states = t.router_states,
             .topk_indices = t.topk_indices,
+            .window_tokens = t.window_tokens,
             .per_layer_inputs = {}};
   if (per_layer_inputs_) {
     step.per_layer_inputs = per_layer_inputs_->take(memory, num_tokens);

@@ -70,6 +70,7 @@ class Model {
     TensorView shortcut;  ///< likewise, where experts skip a layer
     TensorView router_states;        ///< [tokens, router_hidden_size], where routers have states
     TensorView topk_indices;         ///< i32 [tokens, topk], where layers are sparse
+    TensorView window_tokens;        ///< bytes of WindowToken [tokens], where keys are compressed
     TensorView last;                 ///< [logit rows, hidden]
     TensorView last_streams;         ///< likewise of all streams
     HyperConnection::Tensors hyper;  ///< of those rows
@@ -95,6 +96,7 @@ class Model {
   std::optional<PerLayerInputs> per_layer_inputs_;
   std::optional<ColumnScaling> input_scaling_;
   std::vector<DecoderLayer> layers_;
+  std::vector<WindowToken> window_tokens_;  ///< of the step that is uploaded
   Buffer memory_;
 };
 

@@ -76,6 +76,7 @@ struct Step {
   TensorView shortcut{};        ///< LongCat: experts' output on its way to the next layer
   TensorView router_states{};   ///< ZAYA: what a layer's router leaves for the next one's
   TensorView topk_indices{};    ///< i32 [tokens, topk], the last indexer's lists
+  TensorView window_tokens{};   ///< bytes of WindowToken [tokens], where compressors keep rings
   TensorView per_layer_inputs;  ///< Gemma-4: [tokens, layers * size]
 };
 

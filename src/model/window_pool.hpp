@@ -4,10 +4,16 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include <attune/tensor.hpp>
 
+#include "kernels/ops/windows.hpp"
+
 namespace attune::model {
+
+using kernels::ops::WindowPool;
+using kernels::ops::WindowToken;
 
 /// Consecutive rows of a step that are one request's, and where its states are; slots of -1 = none.
 struct RequestRows {
@@ -19,23 +25,14 @@ struct RequestRows {
   std::int32_t draft_state = -1;
 };
 
-struct WindowRows {
-  TensorView projected{};  ///< fp32 [tokens, width]
-  TensorView rings{};      ///< fp32 [slots, ring, width]: row p % ring is that of position p
-  std::span<const RequestRows> requests{};    ///< host
-  std::span<const std::int32_t> positions{};  ///< [tokens], host
-};
+/// By row of a step whose tokens have these positions; replaces `tokens`.
+void list_window_tokens(std::span<const RequestRows> requests,
+                        std::span<const std::int32_t> positions, std::vector<WindowToken>& tokens);
 
-/// One kind of pooled key. Of a token's row: `values` and `gates` are where series of `dim` numbers
-/// begin, one series, or with `overlap` two: the first for the window after the token's, the second
-/// for its own.
-struct WindowPool {
-  std::int64_t ratio = 1;  ///< tokens of a window
-  bool overlap = false;
-  std::int64_t dim = 0;
-  std::int64_t values = 0;
-  std::int64_t gates = 0;
-  const float* bias = nullptr;  ///< [ratio, series * dim], device memory: added to gates
+struct WindowRows {
+  TensorView projected{};               ///< fp32 [tokens, width]
+  TensorView rings{};                   ///< fp32 [slots, ring, width]: row p % ring is position p's
+  const WindowToken* tokens = nullptr;  ///< [tokens], device memory
 };
 
 }  // namespace attune::model

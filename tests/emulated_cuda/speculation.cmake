@@ -1,8 +1,8 @@
 # generate with guesses gives the tokens that it gives without them: each draft as a decode, and all of a request's as
 # one target_verify batch.
-#   cmake -DPROGRAM=attune -DMODEL=folder -P speculation.cmake
+#   cmake -DPROGRAM=attune -DMODEL=folder -DBACKEND=name -P speculation.cmake
 function(generate out)
-  execute_process(COMMAND ${PROGRAM} generate --device cuda:0 --attention-backend triton --model ${MODEL} --page-size 16
+  execute_process(COMMAND ${PROGRAM} generate --device cuda:0 --attention-backend ${BACKEND} --model ${MODEL} --page-size 16
                           --tokens 5,6,7,8,9,5,6,7,8,9,5,6,7 --max-new-tokens 24 ${ARGN}
                   OUTPUT_VARIABLE tokens ERROR_VARIABLE log RESULT_VARIABLE failed)
   if(failed)

@@ -33,6 +33,13 @@ class Windows : public testing::Test {
     return v;
   }
 
+  const WindowToken* listed(const RequestRows& request,
+                            const std::vector<std::int32_t>& positions) {
+    list_window_tokens(std::span(&request, 1), positions, tokens_);
+    return tokens_.data();
+  }
+
+  std::vector<WindowToken> tokens_;
   std::unique_ptr<device::ThreadPool> pool_;
   std::unique_ptr<Ops> ops_;
   std::mt19937 engine_{5};
@@ -96,8 +103,7 @@ TEST_F(Windows, PoolTheSameHoweverStepsAreCut) {
         const WindowRows rows{
             .projected = TensorView::dense(projected.data(), DType::f32, {count + 2, s.width()}),
             .rings = TensorView::dense(rings.data(), DType::f32, {3, s.ring(), s.width()}),
-            .requests = std::span(&request, 1),
-            .positions = positions};
+            .tokens = listed(request, positions)};
         const WindowPool pool{.ratio = ratio,
                               .overlap = overlap,
                               .dim = s.dim,
@@ -133,8 +139,7 @@ TEST_F(Windows, DraftsStayOutOfTheRingInFrontOfThem) {
       .first_row = 0, .num_rows = 5, .state = 0, .num_drafts = 3, .draft_state = 1};
   const WindowRows rows{.projected = TensorView::dense(projected.data(), DType::f32, {5, kWidth}),
                         .rings = TensorView::dense(rings.data(), DType::f32, {2, kRing, kWidth}),
-                        .requests = std::span(&request, 1),
-                        .positions = positions};
+                        .tokens = listed(request, positions)};
   ASSERT_TRUE(ops_->keep_windows(rows).ok());
   for (std::int64_t slot = 0; slot < 2; ++slot)
     for (std::int64_t place = 0; place < kRing; ++place) {

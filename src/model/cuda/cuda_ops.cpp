@@ -12,7 +12,9 @@
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
 #include "kernels/ops/cuda/choose.hpp"
+#include "kernels/ops/cuda/hyper.hpp"
 #include "kernels/ops/cuda/rows.hpp"
+#include "kernels/ops/cuda/windows.hpp"
 #include "model/cuda/cuda_products.hpp"
 #include "model/cuda/cuda_weights.hpp"
 #include "model/row_activation.hpp"
@@ -35,6 +37,30 @@ ops::Rows rows_of(const TensorView& v) {
           .width = v.shape[last],
           .token_stride = v.stride[0],
           .head_stride = v.rank == 3 ? v.stride[1] : 0};
+}
+
+/// Of fp32, one row a token.
+ops::HyperRows f32_rows(const TensorView& v) {
+  require(v.rank == 2 && v.dtype == DType::f32 && (v.stride[1] == 1 || v.shape[1] == 1),
+          "rows of fp32 numbers");
+  return {.data = v.as<float>(), .stride = v.stride[0]};
+}
+
+ops::WindowRows window_rows(const WindowRows& rows) {
+  const TensorView& rings = rows.rings;
+  require(rings.rank == 3 && rings.dtype == DType::f32 && rings.stride[2] == 1 &&
+              rings.shape[2] == rows.projected.shape[1],
+          "rings of whole rows");
+  const ops::HyperRows projected = f32_rows(rows.projected);
+  return {.projected = projected.data,
+          .projected_stride = projected.stride,
+          .rings = rings.as<float>(),
+          .slot_stride = rings.stride[0],
+          .ring_stride = rings.stride[1],
+          .ring = rings.shape[1],
+          .width = rings.shape[2],
+          .tokens = rows.tokens,
+          .num_tokens = rows.projected.shape[0]};
 }
 
 class CudaRecording final : public Recording {
@@ -326,6 +352,58 @@ class CudaOps final : public Ops {
   }
   void soft_cap(const TensorView& x, float cap, const TensorView& out) override {
     launch("soft_cap", [&] { ops::soft_cap(rows_of(x), cap, rows_of(out), stream_); });
+  }
+  Status pool_windows(const WindowPool& pool, const WindowRows& rows,
+                      const TensorView& out) override {
+    require(out.shape[1] == pool.dim && out.shape[0] == rows.projected.shape[0],
+            "a row of pooled numbers a token");
+    const ops::HyperRows to = f32_rows(out);
+    launch("pool_windows",
+           [&] { ops::pool_windows(pool, window_rows(rows), to.data, to.stride, stream_); });
+    return {};
+  }
+  Status keep_windows(const WindowRows& rows) override {
+    launch("keep_windows", [&] { ops::keep_windows(window_rows(rows), stream_); });
+    return {};
+  }
+  Status hyper_weights(const HyperParams& p, const TensorView& weights) override {
+    const bool pre_alone = weights.shape[1] == p.streams;
+    require(p.streams <= ops::kMostStreams &&
+                (pre_alone || weights.shape[1] == (2 + p.streams) * p.streams),
+            "weights of pre, post and comb, or of pre");
+    launch("hyper_weights", [&] {
+      ops::hyper_weights({.streams = p.streams,
+                          .iterations = p.iterations,
+                          .eps = p.eps,
+                          .scale = p.scale,
+                          .base = p.base},
+                         pre_alone, f32_rows(weights), weights.shape[0], stream_);
+    });
+    return {};
+  }
+  Status hyper_collapse(const TensorView& streams, const TensorView& pre,
+                        const TensorView& out) override {
+    require(streams.shape[1] == pre.shape[1] * out.shape[1] && streams.shape[0] == out.shape[0] &&
+                pre.shape[0] == out.shape[0],
+            "a weight for each stream");
+    launch("hyper_collapse", [&] {
+      ops::hyper_collapse(f32_rows(streams), f32_rows(pre), static_cast<int>(pre.shape[1]),
+                          f32_rows(out), out.shape[0], out.shape[1], stream_);
+    });
+    return {};
+  }
+  Status hyper_expand(const TensorView& x, const TensorView& post, const TensorView& comb,
+                      const TensorView& streams) override {
+    const std::int64_t n = post.shape[1];
+    require(n <= ops::kMostStreams && streams.shape[1] == n * x.shape[1] &&
+                comb.shape[1] == n * n && streams.shape[0] == x.shape[0] &&
+                post.shape[0] == x.shape[0] && comb.shape[0] == x.shape[0],
+            "a factor for each stream, and one for each pair of them");
+    launch("hyper_expand", [&] {
+      ops::hyper_expand(f32_rows(x), f32_rows(post), f32_rows(comb), static_cast<int>(n),
+                        f32_rows(streams), x.shape[0], x.shape[1], stream_);
+    });
+    return {};
   }
   void convert(const TensorView& x, const TensorView& out) override {
     launch("convert", [&] { ops::convert(rows_of(x), rows_of(out), stream_); });
