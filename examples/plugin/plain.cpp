@@ -183,6 +183,8 @@ Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
       {s.alibi, "ALiBi"},
       {s.relative_bias, "a relative bias"},
       {s.custom_mask, "a custom mask"},
+      {s.block_mask, "a block mask"},
+      {s.score_mod, "a score function"},
       {s.xai_temperature_len != 0, "a query temperature"},
       {s.kv_scales || s.per_head_scales, "scales"},
   };

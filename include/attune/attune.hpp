@@ -6,6 +6,7 @@
 #include <attune/cache.hpp>
 #include <attune/descriptor.hpp>
 #include <attune/device.hpp>
+#include <attune/flex.hpp>
 #include <attune/prefix_cache.hpp>
 #include <attune/registry.hpp>
 #include <attune/spec.hpp>

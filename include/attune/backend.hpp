@@ -33,6 +33,7 @@
 
 #include <attune/batch.hpp>
 #include <attune/device.hpp>
+#include <attune/score_mod.hpp>
 #include <attune/spec.hpp>
 #include <attune/status.hpp>
 #include <attune/tensor.hpp>
@@ -103,6 +104,7 @@ struct LayerCall {
 
   const float* sinks = nullptr;         ///< [num_qo_heads], logits
   const float* alibi_slopes = nullptr;  ///< [num_qo_heads]
+  ScoreMod score_mod{};                 ///< run: on logits, after all else (<attune/flex.hpp>)
 
   const LinearCall* linear = nullptr;          ///< linear variants (<attune/linear_state.hpp>)
   const SparseCall* sparse = nullptr;          ///< specs with an indexer (<attune/sparse_call.hpp>)

@@ -74,6 +74,25 @@ struct CompressedTables {
   [[nodiscard]] bool given() const { return !kv_indptr.empty(); }
 };
 
+/// A mask by blocks of kMaskBlock queries by as many keys, from the first of either on
+/// (<attune/flex.hpp> makes one). Request i of L queries and S keys has, for each head, a row of
+/// ceil(S / kMaskBlock) entries for each of its ceil(L / kMaskBlock) blocks of queries.
+inline constexpr std::int64_t kMaskBlock = 128;
+inline constexpr std::int32_t kHiddenBlock = -1;  ///< no query sees a key of it
+inline constexpr std::int32_t kWholeBlock = -2;   ///< every query sees every key of it
+inline constexpr std::int64_t kMaskBlockBytes = kMaskBlock * kMaskBlock / 8;
+
+struct BlockMaskView {
+  int num_heads = 0;                       ///< 1: of all heads; or num_qo_heads
+  std::span<const std::int64_t> indptr{};  ///< [batch + 1] entries of `blocks`
+  std::span<const std::int32_t> blocks{};  ///< kHiddenBlock, kWholeBlock, or n: bits of block n
+  /// [n][kMaskBlock queries][kMaskBlock keys], packed, little end first; a set bit = visible. Bits
+  /// beyond a request's queries and keys are 0.
+  std::span<const std::uint8_t> bits{};
+
+  [[nodiscard]] bool given() const { return !indptr.empty(); }
+};
+
 /// A decode batch whose lengths only the device knows, because the step before wrote them there
 /// (Feature::device_planning, docs/decisions/0009-device-planning.md). Given in place of kv_indptr,
 /// kv_indices and kv_last_page_len, with the same meaning, in the device's memory: no length comes
@@ -126,6 +145,9 @@ struct BatchView {
   /// its own. A set bit = visible. The mask replaces the causal rule; windows still apply.
   std::span<const std::uint8_t> custom_mask{};
   std::span<const std::int64_t> custom_mask_indptr{};  ///< [batch + 1], bytes
+
+  /// In place of the causal rule, as custom_mask is; windows still apply.
+  BlockMaskView block_mask{};
 
   /// Linear variants: [batch] slots of the states; -1 = a padding row. They read qo_indptr and these
   /// three arrays only.

@@ -45,6 +45,8 @@ enum class Feature : std::uint32_t {
   deterministic = 1u << 22,      ///< the same input twice gives the same bits
   chunked_prefix = 1u << 23,     ///< extend batches whose requests have keys already
   relative_bias = 1u << 24,      ///< AttentionSpec::relative_bias
+  block_mask = 1u << 25,         ///< BatchView::block_mask
+  score_mod = 1u << 26,          ///< LayerCall::score_mod
 };
 
 [[nodiscard]] constexpr std::string_view name(Feature f) {
@@ -74,6 +76,8 @@ enum class Feature : std::uint32_t {
     case Feature::deterministic: return "deterministic";
     case Feature::chunked_prefix: return "chunked_prefix";
     case Feature::relative_bias: return "relative_bias";
+    case Feature::block_mask: return "block_mask";
+    case Feature::score_mod: return "score_mod";
   }
   return "?";
 }
@@ -102,7 +106,9 @@ inline constexpr Feature kAllFeatures[] = {Feature::lse,
                                            Feature::batch_invariant,
                                            Feature::deterministic,
                                            Feature::chunked_prefix,
-                                           Feature::relative_bias};
+                                           Feature::relative_bias,
+                                           Feature::block_mask,
+                                           Feature::score_mod};
 
 /// `Feature::lse | Feature::sinks`.
 class FeatureSet {

@@ -9,8 +9,10 @@
 //   3  s = s * temperature(p)               xai_temperature_len = len > 0 (Grok):
 //                                           1 up to p = len, log2(p) / log2(len) beyond
 //   4  s = s - slope_h * |p - j|            alibi                         (arXiv:2108.12409)
-//   5  s = -infinity                        where key j is not visible to position p: causal,
-//                                           window_left, window_right, attention_chunk, custom_mask
+//   5  s = score_mod(s, h, p, j)            score_mod: the program's function (arXiv:2412.05496)
+//   6  s = -infinity                        where key j is not visible to position p: causal,
+//                                           window_left, window_right, attention_chunk, custom_mask,
+//                                           block_mask
 //
 // With m the largest visible logit:
 //
@@ -133,6 +135,8 @@ struct AttentionSpec {
   bool alibi = false;  ///< the call brings one slope a query head
   bool relative_bias = false;  ///< a learned bias by distance (T5)
   bool custom_mask = false;    ///< the batch brings packed bits, in place of the causal rule
+  bool block_mask = false;     ///< the batch brings a mask by blocks, in place of the causal rule
+  bool score_mod = false;      ///< the call brings a function on logits (<attune/flex.hpp>)
   std::int64_t xai_temperature_len = 0;  ///< positions; 0 = off, 1 is refused
   bool kv_scales = false;                ///< the call's k_scale or v_scale may differ from 1
   bool per_head_scales = false;          ///< the call brings a factor for each KV head

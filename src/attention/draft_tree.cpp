@@ -76,6 +76,8 @@ Result<AttentionSpec> tree_spec(const AttentionSpec& spec) {
     return refused("kind", "attention that is not a decoder's");
   if (spec.alibi) return refused("alibi", "ALiBi");
   if (spec.relative_bias) return refused("relative_bias", "a bias by distance");
+  if (spec.score_mod) return refused("score_mod", "a function of positions");
+  if (spec.block_mask) return refused("block_mask", "a mask already");
   if (spec.xai_temperature_len > 0) return refused("xai_temperature", "a temperature by position");
   AttentionSpec tree = spec;
   tree.custom_mask = true;

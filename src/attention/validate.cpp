@@ -110,6 +110,17 @@ Status check_chunks(const AttentionSpec& spec) {
   return check_plain_causal(spec);
 }
 
+Status check_flex(const AttentionSpec& spec) {
+  if (!spec.block_mask && !spec.score_mod) return {};
+  if (spec.variant != Variant::gqa)
+    return invalid_argument(
+        join("block_mask and score_mod belong to gqa, not to ", name(spec.variant)));
+  if (spec.block_mask && spec.custom_mask)
+    return invalid_argument(
+        "custom_mask and block_mask both stand in place of the causal rule: ask for one");
+  return {};
+}
+
 Status match_tokens(std::string_view what, const TensorView& view, std::int64_t tokens, int heads,
                     int head_dim, DType dtype, bool written = false) {
   const std::int64_t shape[] = {tokens, heads, head_dim};
@@ -168,6 +179,7 @@ Status validate_spec(const AttentionSpec& spec) {
     if (Status s = validate_indexer(spec); !s.ok()) return s;
   if (Status s = validate_blocks(spec); !s.ok()) return s;
   if (Status s = validate_compressed_spec(spec); !s.ok()) return s;
+  if (Status s = check_flex(spec); !s.ok()) return s;
   return check_chunks(spec);
 }
 
@@ -219,6 +231,8 @@ Status validate_run(const LayerCall& call, const BatchFacts& facts, const Attent
   }
   if (Status s = check_scales(call, spec); !s.ok()) return s;
   if (Status s = check_asked("sinks", spec.sinks, call.sinks != nullptr); !s.ok()) return s;
+  if (Status s = check_asked("score_mod", spec.score_mod, call.score_mod.given()); !s.ok())
+    return s;
   return check_asked("alibi_slopes", spec.alibi, call.alibi_slopes != nullptr);
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "attention/batch_scan.hpp"
+#include "attention/validate_blocks.hpp"
 #include "attention/validate_compressed.hpp"
 #include "base/join.hpp"
 
@@ -211,6 +212,7 @@ Result<BatchFacts> validate_batch(const BatchView& batch, const AttentionSpec& s
   if (!batch.state_indices.empty())
     if (Status s = check_count("state_indices", batch.state_indices.size(), n); !s.ok()) return s;
   if (Status s = check_mask(batch, spec); !s.ok()) return s;
+  if (Status s = validate_blocks(batch, spec); !s.ok()) return s;
   for (std::size_t g = 0; g < batch.prefix_groups.size(); ++g)
     if (Status s = check_group(batch, g); !s.ok()) return s;
 
@@ -248,6 +250,8 @@ Result<BatchFacts> validate_device_batch(const BatchView& batch, const Attention
         "attention_chunk need a plan made on the host");
   if (spec.custom_mask || !batch.custom_mask.empty())
     return unsupported("a custom mask is laid out by lengths that the host must know");
+  if (spec.block_mask || batch.block_mask.given())
+    return unsupported("a block mask is laid out by lengths that the host must know");
   if (batch.qo_indptr.empty()) return BatchFacts{};
   if (Status s = check_indptr("qo_indptr", batch.qo_indptr); !s.ok()) return s;
   if (Status s = check_form(batch); !s.ok()) return s;

@@ -40,6 +40,8 @@ constexpr NamedFeature kFeatures[] = {
     {Feature::deterministic, "deterministic"},
     {Feature::chunked_prefix, "chunked_prefix"},
     {Feature::relative_bias, "relative_bias"},
+    {Feature::block_mask, "block_mask"},
+    {Feature::score_mod, "score_mod"},
 };
 
 }  // namespace

@@ -78,6 +78,8 @@ std::string case_name(const Case& one) {
   add(s.xai_temperature_len > 0, "xai");
   add(one.mask == MaskKind::random, "mask");
   add(one.mask == MaskKind::tree, "tree");
+  add(s.block_mask, one.mask_by_head ? "head_blocks" : "blocks");
+  add(s.score_mod, "mod");
   add(s.kv_scales && !s.per_head_scales, "scales");
   add(s.per_head_scales, "head_scales");
   add(std::any_of(one.requests.begin(), one.requests.end(),
@@ -108,6 +110,8 @@ FeatureSet features_of(const Case& one) {
   add(s.sinks, Feature::sinks);
   add(s.alibi, Feature::alibi);
   add(one.mask != MaskKind::none, Feature::custom_mask);
+  add(s.block_mask, Feature::block_mask);
+  add(s.score_mod, Feature::score_mod);
   add(s.kind == AttentionKind::cross, Feature::cross_attention);
   add(s.kind == AttentionKind::encoder_only, Feature::encoder_only);
   add(s.xai_temperature_len > 0, Feature::xai_temperature);

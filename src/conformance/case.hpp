@@ -96,7 +96,8 @@ struct Case {
   MaskKind mask = MaskKind::none;
   bool want_lse = true;
   bool strided = false;
-  bool given_lists = false;  ///< the call brings what is kept instead of an indexer
+  bool mask_by_head = false;  ///< of block_mask: each query head has its own
+  bool given_lists = false;   ///< the call brings what is kept instead of an indexer
   std::vector<RequestShape> requests{};
   /// Requests whose leading pages are the same, with the same keys in them; groups nest, outer ones
   /// first. Their batches say so.

@@ -36,6 +36,8 @@ enum Factor : std::size_t {
   kSharing,
   kLists,
   kCompression,
+  kBlocks,
+  kScoreMod,
   kNumFactors,
 };
 
@@ -68,6 +70,8 @@ std::vector<int> sizes_of(const Factors& f) {
   set(kSharing, f.sharing);
   set(kLists, f.given_lists);
   set(kCompression, f.compression);
+  set(kBlocks, f.blocks);
+  set(kScoreMod, f.score_mod);
   return sizes;
 }
 
@@ -115,6 +119,7 @@ bool makes_sense(const Factors& f, const FactorRow& row) {
   if (other_kind && (on(kMask) || on(kXai) || on(kChunk) || drafts)) return false;
   if (tree && row[kForm] != kUnset && !is(kForm, f.form, BatchForm::target_verify)) return false;
   if (is(kMask, f.mask, MaskKind::random) && drafts) return false;
+  if (on(kBlocks) && on(kMask)) return false;
   // Lists name what an indexer would choose among.
   const bool plain = row[kCompression] != kUnset && f.compression.size() > 1 &&
                      !is(kCompression, f.compression, Compression::indexed);
@@ -195,7 +200,8 @@ Factors factors_of(const Capability& row, Variant variant) {
   f.window = {Window::none};
   f.mask = {MaskKind::none};
   f.scales = {Scales::none};
-  f.cap = f.sinks = f.alibi = f.xai = f.chunk = {0};
+  f.blocks = {Blocks::none};
+  f.cap = f.sinks = f.alibi = f.xai = f.chunk = f.score_mod = {0};
   f.lse = {0};
   if (has(Feature::ragged_kv)) f.place.push_back(Place::ragged);
   if (has(Feature::cross_attention)) f.kind.push_back(AttentionKind::cross);
@@ -206,6 +212,8 @@ Factors factors_of(const Capability& row, Variant variant) {
   }
   if (has(Feature::custom_mask)) f.mask.push_back(MaskKind::random);
   if (has(Feature::tree_verify) && has(Feature::target_verify)) f.mask.push_back(MaskKind::tree);
+  if (has(Feature::block_mask)) f.blocks = {Blocks::none, Blocks::shared, Blocks::by_head};
+  if (has(Feature::score_mod)) f.score_mod.push_back(1);
   if (has(Feature::kv_scales)) f.scales.push_back(Scales::whole);
   if (has(Feature::per_head_scales) && !is_latent(variant)) f.scales.push_back(Scales::per_head);
   if (has(Feature::soft_cap)) f.cap.push_back(1);
@@ -305,6 +313,9 @@ Case case_of(const Factors& f, const FactorRow& row, Variant variant, std::uint6
   s.kind = f.kind[at(kKind)];
   s.causal = s.kind == AttentionKind::decoder;
   s.custom_mask = one.mask != MaskKind::none;
+  s.block_mask = f.blocks[at(kBlocks)] != Blocks::none;
+  one.mask_by_head = f.blocks[at(kBlocks)] == Blocks::by_head;
+  s.score_mod = f.score_mod[at(kScoreMod)] != 0;
   constexpr std::int64_t kWindows[] = {0, 3, 15, 40};
   const Window window = f.window[at(kWindow)];
   if (window != Window::none) s.window_left = kWindows[random.below(4)];

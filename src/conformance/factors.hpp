@@ -15,6 +15,8 @@ enum class Lengths : std::uint8_t { edges, one_long, full_pages, many };
 enum class Place : std::uint8_t { paged, ragged };
 /// dsv4: of 4 tokens behind an indexer, of many without one, not at all.
 enum class Compression : std::uint8_t { indexed, whole, none };
+/// Masks by blocks: none, one for all heads, one for each.
+enum class Blocks : std::uint8_t { none, shared, by_head };
 /// Of leading pages: by nobody, by all requests, by a tree of them.
 enum class Sharing : std::uint8_t { none, all, tree };
 
@@ -34,7 +36,8 @@ struct Factors {
   std::vector<Lengths> lengths{Lengths::edges, Lengths::one_long, Lengths::full_pages,
                                Lengths::many};
   std::vector<Sharing> sharing;
-  std::vector<int> cap, sinks, alibi, xai, chunk, lse;
+  std::vector<Blocks> blocks;
+  std::vector<int> cap, sinks, alibi, xai, chunk, lse, score_mod;
   std::vector<int> offset{0, 1}, strided{0, 1}, given_lists{0};
   std::vector<Compression> compression{Compression::indexed};
 };

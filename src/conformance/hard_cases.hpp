@@ -47,6 +47,8 @@ class HardCases {
   void cuts();
   /// Rows that see nothing at the start, the end and inside of tiles, with sinks if there are any.
   void blind_rows();
+  /// Masks by blocks and score functions: hidden, whole and mixed blocks, of prompts and decodes.
+  void flex(BatchForm form);
   /// A window across the seam of cached and new keys: prefill rows against single decodes.
   void windowed_decodes();
   /// One extend of more than 65,535 tokens.

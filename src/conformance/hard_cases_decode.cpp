@@ -33,6 +33,7 @@ void HardCases::decode() {
   shared_prefixes(BatchForm::decode);
   kept_keys(BatchForm::decode, uneven, growing);
   chunks(BatchForm::decode, uneven, growing);
+  flex(BatchForm::decode);
   add(typical(BatchForm::decode, {{1, 4096}, {1, 33}, {1, 1}}), kMatchesReference, true, {},
       "very_unequal");
   add(typical(BatchForm::idle, {}), kMatchesReference, true, {}, "idle");

@@ -62,6 +62,7 @@ void HardCases::prefill() {
   add(typical(BatchForm::extend, {{7, 40}, {31, 64}, {65, 200}}), kMatchesReference, true, {},
       "tails");
   blind_rows();
+  flex(BatchForm::extend);
   drafts();
   long_extend();
   shared_prefixes(BatchForm::extend);
@@ -90,6 +91,36 @@ void HardCases::blind_rows() {
   one.spec.custom_mask = true;
   one.spec.sinks = has(Feature::sinks);
   add(one, kMatchesReference, true, {}, "blind_rows");
+}
+
+void HardCases::flex(BatchForm form) {
+  if (!has(Feature::block_mask) || !has(Feature::score_mod)) return;
+  const bool decode = form == BatchForm::decode;
+  const auto queries = [&](std::int32_t n) { return decode ? 1 : n; };
+  // Lengths around a block, three of them, a seam inside of one, and no keys at all.
+  const std::vector<RequestShape> shapes{{queries(300), 700}, {queries(127), 127},
+                                         {queries(129), 129}, {queries(128), 384},
+                                         {queries(1), 513},   {queries(2), 0}};
+  for (const bool by_head : {false, true}) {
+    for (const bool modified : {false, true}) {
+      Case one = modified ? awkward(form, shapes) : typical(form, shapes);
+      one.mask_by_head = by_head;
+      one.spec.block_mask = true;
+      one.spec.score_mod = modified;
+      add(one, kMatchesReference, true, {}, "blocks");
+      one.spec.sinks = has(Feature::sinks);
+      if (has(Feature::sliding_window)) one.spec.window_left = 200;
+      add(one, kMatchesReference, false, {}, "blocks_and_window");
+    }
+  }
+  Case scores = typical(form, shapes);
+  scores.spec.score_mod = true;
+  add(scores, kMatchesReference, true, {}, "scores");
+  if (decode) return;
+  Case cut = typical(form, {{190, 330}, {150, 150}});
+  cut.spec.block_mask = cut.spec.score_mod = true;
+  add(cut, kPrefillEqualsDecodes, true, {}, "blocks");
+  if (has(Feature::chunked_prefix)) add(cut, kChunkedEqualsWhole, true, {}, "blocks");
 }
 
 void HardCases::windowed_decodes() {

@@ -10,6 +10,7 @@
 #include <attune/validate.hpp>
 
 #include "base/join.hpp"
+#include "conformance/flex_functions.hpp"
 #include "conformance/sparse_problem.hpp"
 #include "tensor/element.hpp"
 
@@ -130,6 +131,7 @@ Problem make_problem(const Case& one, std::uint64_t layer) {
   Random random(one.seed * 1000003 + layer);
   const AttentionSpec& spec = one.spec;
   Problem p{.spec = spec, .requests = one.requests};
+  p.mask_by_head = one.mask_by_head;
   p.first_query = {0};
   p.first_key = {0};
   for (const RequestShape& r : one.requests) {
@@ -219,14 +221,20 @@ Result<Answer> solve(const Problem& p, const Subject& subject) {
   }
   const std::vector<std::int32_t> compressed_indptr(p.compressed.first.begin(),
                                                     p.compressed.first.end());
-  const BatchView batch{.form = BatchForm::extend,
-                        .source = KvSource::ragged,
-                        .qo_indptr = qo_indptr,
-                        .kv_indptr = kv_indptr,
-                        .kv_offset = kv_offset,
-                        .compressed = {.kv_indptr = compressed_indptr},
-                        .custom_mask = bytes,
-                        .custom_mask_indptr = bytes_indptr};
+  BatchView batch{.form = BatchForm::extend,
+                  .source = KvSource::ragged,
+                  .qo_indptr = qo_indptr,
+                  .kv_indptr = kv_indptr,
+                  .kv_offset = kv_offset,
+                  .compressed = {.kv_indptr = compressed_indptr},
+                  .custom_mask = bytes,
+                  .custom_mask_indptr = bytes_indptr};
+  FlexFunctions flex;
+  for (std::size_t i = 0; i < p.requests.size(); ++i)
+    flex.requests.push_back(static_cast<std::int64_t>(i));
+  const auto blocks = flex.blocks(spec, p.mask_by_head, batch);
+  if (!blocks.ok()) return blocks.status();
+  batch.block_mask = blocks->view();
 
   const std::int64_t rows = p.num_queries() * spec.num_qo_heads;
   std::vector<float> o(static_cast<std::size_t>(rows * spec.head_dim_vo));
@@ -248,6 +256,8 @@ Result<Answer> solve(const Problem& p, const Subject& subject) {
       .v_scale_per_head = p.v_scales.empty() ? nullptr : p.v_scales.data(),
       .sinks = p.sinks.empty() ? nullptr : p.sinks.data(),
       .alibi_slopes = p.slopes.empty() ? nullptr : p.slopes.data()};
+
+  if (spec.score_mod) call.score_mod = flex.score();
 
   const std::vector<float> index_q = widened(p.sparse.q, p.spec.q_dtype);
   const std::vector<float> index_k = widened(p.sparse.k, p.spec.index_dtype);

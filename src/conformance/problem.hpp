@@ -52,6 +52,7 @@ struct Problem {
   float k_scale = 1.0f;
   float v_scale = 1.0f;
   std::vector<std::vector<bool>> mask{};  ///< a request: qo_len * kv_len
+  bool mask_by_head = false;              ///< of block_mask
   double value_magnitude = 0.0;           ///< largest |v| after scaling
 
   [[nodiscard]] std::int64_t num_queries() const { return first_query.back(); }

@@ -178,6 +178,14 @@ constexpr Change kChanges[] = {
        return without<Feature::custom_mask>(b, r, a,
                                             [](AttentionSpec& s) { s.custom_mask = true; });
      }},
+    {"block_mask",
+     [](const BackendDescriptor& b, const Capability& r, Asked& a) {
+       return without<Feature::block_mask>(b, r, a, [](AttentionSpec& s) { s.block_mask = true; });
+     }},
+    {"score_mod",
+     [](const BackendDescriptor& b, const Capability& r, Asked& a) {
+       return without<Feature::score_mod>(b, r, a, [](AttentionSpec& s) { s.score_mod = true; });
+     }},
     {"attention_chunk",
      [](const BackendDescriptor& b, const Capability& r, Asked& a) {
        return without<Feature::attention_chunk>(b, r, a,

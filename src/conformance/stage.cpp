@@ -218,6 +218,7 @@ Result<std::unique_ptr<Prepared>> Stage::prepare(const Step& step) {
   for (const Step::Part& part : step.parts) {
     p.qo_indptr.push_back(p.qo_indptr.back() + part.num_rows);
     p.kv_offset.push_back(case_.requests[static_cast<std::size_t>(part.request)].kv_offset);
+    p.flex.requests.push_back(part.request);
     any_offset = any_offset || p.kv_offset.back() != 0;
   }
   if (!any_offset) p.kv_offset.clear();
@@ -234,7 +235,13 @@ Result<std::unique_ptr<Prepared>> Stage::prepare(const Step& step) {
              .custom_mask_indptr = p.mask_indptr,
              .prefix_groups = p.groups};
 
+  auto blocks = p.flex.blocks(case_.spec, case_.mask_by_head, p.batch);
+  if (!blocks.ok()) return blocks.status();
+  p.blocks = std::move(*blocks);
+  p.batch.block_mask = p.blocks.view();
+
   p.call = base_call_;
+  if (case_.spec.score_mod) p.call.score_mod = p.flex.score();
   if (Status s = fill_tensors(p); !s.ok()) return s;
   if (Status s = prepare_compressed(p); !s.ok()) return s;
   if (Status s = prepare_sparse(p); !s.ok()) return s;

@@ -13,6 +13,7 @@
 #include <attune/sparse_call.hpp>
 
 #include "conformance/case.hpp"
+#include "conformance/flex_functions.hpp"
 #include "conformance/problem.hpp"
 
 namespace attune::conformance {
@@ -45,6 +46,8 @@ struct Prepared {
   std::vector<std::int64_t> kv_offset, mask_indptr;
   std::vector<std::uint8_t> mask;
   std::vector<PrefixGroup> groups;
+  FlexFunctions flex;
+  BlockMask blocks;
   BatchView batch;
   GuardedMemory q, o, lse, k, v;
   GuardedMemory lists, index_q, index_weights, index_k;  // of an indexer

@@ -62,6 +62,14 @@ constexpr FeatureRule kFeatureRules[] = {
     {Feature::custom_mask,
      [](const AttentionSpec& s, const SelectionOptions&) { return s.custom_mask; },
      [](const AttentionSpec&, const SelectionOptions&) { return std::string("a custom mask"); }},
+    {Feature::block_mask,
+     [](const AttentionSpec& s, const SelectionOptions&) { return s.block_mask; },
+     [](const AttentionSpec&, const SelectionOptions&) { return std::string("a mask by blocks"); }},
+    {Feature::score_mod,
+     [](const AttentionSpec& s, const SelectionOptions&) { return s.score_mod; },
+     [](const AttentionSpec&, const SelectionOptions&) {
+       return std::string("a function on logits");
+     }},
     {Feature::xai_temperature,
      [](const AttentionSpec& s, const SelectionOptions&) { return s.xai_temperature_len > 0; },
      [](const AttentionSpec&, const SelectionOptions&) {

@@ -39,10 +39,10 @@ inline constexpr FixedList<DeviceClass, 11> kAllButNpu{
 inline constexpr PreferenceRow kPreferences[] = {
     {.devices = {DeviceClass::cpu},
      .variants = {Variant::gqa, Variant::mla},
-     .candidates = {{"cpu"}, {"torch_native"}, {"reference"}}},
+     .candidates = {{"cpu"}, {"torch_native"}, {"flex_attention"}, {"reference"}}},
     {.devices = {DeviceClass::cpu_amx},
      .variants = {Variant::gqa, Variant::mla},
-     .candidates = {{"intel_amx"}, {"cpu"}, {"torch_native"}, {"reference"}}},
+     .candidates = {{"intel_amx"}, {"cpu"}, {"torch_native"}, {"flex_attention"}, {"reference"}}},
 
     {.devices = {DeviceClass::cpu, DeviceClass::cpu_amx},
      .variants = {Variant::sparse_mla, Variant::dual_chunk, Variant::dsv4, Variant::minimax_sparse},

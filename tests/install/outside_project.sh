@@ -28,6 +28,11 @@ c++ "$source_dir/examples/prefix_cache/main.cpp" $(pkg-config --cflags --libs at
     -Wl,-rpath,"$(pkg-config --variable=libdir attune)" -o "$work/prefix_cache"
 "$work/prefix_cache"
 # shellcheck disable=SC2046
+c++ -O2 "$source_dir/examples/flex/main.cpp" $(pkg-config --cflags --libs attune) \
+    -Wl,-rpath,"$(pkg-config --variable=libdir attune)" -o "$work/flex"
+"$work/flex" | tee "$work/flex.txt"
+grep -q "^flex_attention: " "$work/flex.txt"
+# shellcheck disable=SC2046
 c++ -O2 -fPIC -shared "$source_dir/examples/python/glue.cpp" $(pkg-config --cflags --libs attune) \
     -Wl,-rpath,"$(pkg-config --variable=libdir attune)" -o "$work/libglue.so"
 python3 "$source_dir/examples/python/attend.py" "$work/libglue.so" | tee "$work/python.txt"

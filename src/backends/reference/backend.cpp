@@ -141,6 +141,21 @@ struct Run {
     return s;
   }
 
+  /// What the program's function makes of a logit.
+  [[nodiscard]] double modified(double s, std::size_t request, std::int64_t h, std::int64_t p,
+                                std::int64_t j) const {
+    if (!spec.score_mod) return s;
+    auto score = static_cast<float>(s);
+    call.score_mod.apply({.first = {.request = static_cast<std::int64_t>(request),
+                                    .qo_head = static_cast<int>(h),
+                                    .q_position = p,
+                                    .kv_position = j},
+                          .scores = &score,
+                          .count = 1},
+                         call.score_mod.context);
+    return score;
+  }
+
   /// Which of a head's queries meets the key at position j.
   [[nodiscard]] std::int64_t query_for(std::int64_t p, std::int64_t j) const {
     if (spec.variant != Variant::dual_chunk) return 0;
@@ -163,7 +178,7 @@ struct Run {
     const std::int64_t end = offset + batch.kv_len[i];
     const std::int64_t row = token - batch.qo_indptr[i];
     const std::int64_t p = end - (batch.qo_indptr[i + 1] - batch.qo_indptr[i]) + row;
-    const attention::MaskRule rule{.causal = spec.causal && !spec.custom_mask,
+    const attention::MaskRule rule{.causal = spec.causal && !spec.custom_mask && !spec.block_mask,
                                    .window_left = spec.window_left,
                                    .window_right = spec.window_right,
                                    .attention_chunk = spec.attention_chunk};
@@ -206,10 +221,11 @@ struct Run {
 
   /// The keys that a query head attends to, in order: of its window, then compressed ones.
   template <class Do>
-  void for_each_key(const Query& q, std::int64_t token, std::int64_t kv_head, const Do& act) const {
+  void for_each_key(const Query& q, std::int64_t token, std::int64_t h, const Do& act) const {
+    const std::int64_t kv_head = h / spec.gqa_group_size();
     const std::int64_t offset = batch.kv_offset[q.request];
     const auto plain = [&](std::int64_t c) {
-      if (batch.mask_allows(q.request, q.row, c))
+      if (batch.mask_allows(q.request, q.row, h, c))
         act(Key{k, v, batch.slot(q.request, c), offset + c});
     };
     if (!is_compressed(spec)) return for_each_kept(token, kv_head, q.keys, plain);
@@ -273,12 +289,13 @@ struct Run {
     read_row(call.q, token, h, spec.q_columns(), work.q);
     double largest = -std::numeric_limits<double>::infinity();
     double* next = work.logits;
-    for_each_key(query, token, kv_head, [&](const Key& key) {
+    for_each_key(query, token, h, [&](const Key& key) {
       key.k.read(key.slot, kv_head, work.row);
       const double* const q = work.q + query_for(query.position, key.position) * spec.head_dim_qk;
       double dot = 0.0;
       for (int d = 0; d < spec.head_dim_qk; ++d) dot += q[d] * work.row[d];
-      *next = logit(dot, k_scale, h, query.position, key.position);
+      *next = modified(logit(dot, k_scale, h, query.position, key.position), query.request, h,
+                       query.position, key.position);
       largest = std::max(largest, *next++);
     });
 
@@ -286,8 +303,10 @@ struct Run {
     double denominator = 0.0;
     next = work.logits;
     // A hidden key is skipped, not weighed with 0: its value may be NaN.
-    for_each_key(query, token, kv_head, [&](const Key& key) {
-      const double weight = std::exp(*next++ - largest);
+    for_each_key(query, token, h, [&](const Key& key) {
+      const double score = *next++;
+      if (score == -std::numeric_limits<double>::infinity()) return;
+      const double weight = std::exp(score - largest);
       denominator += weight;
       key.v.read(key.slot, kv_head, work.row);
       for (int d = 0; d < spec.head_dim_vo; ++d) work.o[d] += weight * work.row[d];

@@ -8,6 +8,8 @@
 #include <attune/batch.hpp>
 #include <attune/validate.hpp>
 
+#include "attention/block_table.hpp"
+
 namespace attune::backends::reference {
 
 /// What plan() and refresh() read off a batch: copies, so that a plan outlives the caller's arrays.
@@ -23,6 +25,10 @@ struct BatchArrays {
   std::vector<std::int32_t> compressed_indices;
   std::vector<std::uint8_t> custom_mask;
   std::vector<std::int64_t> custom_mask_indptr;
+  int block_heads;
+  std::vector<std::int64_t> block_indptr;
+  std::vector<std::int32_t> blocks;
+  std::vector<std::uint8_t> block_bits;
   std::vector<std::int32_t> request_of_token;
 
   BatchArrays(const BatchView& batch, const attention::BatchFacts& checked)
@@ -34,7 +40,11 @@ struct BatchArrays {
         compressed_indptr(batch.compressed.kv_indptr.begin(), batch.compressed.kv_indptr.end()),
         compressed_indices(batch.compressed.kv_indices.begin(), batch.compressed.kv_indices.end()),
         custom_mask(batch.custom_mask.begin(), batch.custom_mask.end()),
-        custom_mask_indptr(batch.custom_mask_indptr.begin(), batch.custom_mask_indptr.end()) {
+        custom_mask_indptr(batch.custom_mask_indptr.begin(), batch.custom_mask_indptr.end()),
+        block_heads(batch.block_mask.num_heads),
+        block_indptr(batch.block_mask.indptr.begin(), batch.block_mask.indptr.end()),
+        blocks(batch.block_mask.blocks.begin(), batch.block_mask.blocks.end()),
+        block_bits(batch.block_mask.bits.begin(), batch.block_mask.bits.end()) {
     for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
       kv_len.push_back(batch.kv_len(i));
       kv_offset.push_back(batch.first_kv_position(i));
@@ -59,7 +69,14 @@ struct BatchArrays {
     return compressed_indices[entry] * in_page + w % in_page;
   }
 
-  [[nodiscard]] bool mask_allows(std::size_t i, std::int64_t row, std::int64_t c) const {
+  /// Row `row` of request i and query head h may see key c.
+  [[nodiscard]] bool mask_allows(std::size_t i, std::int64_t row, std::int64_t h,
+                                 std::int64_t c) const {
+    if (!block_indptr.empty()) {
+      const attention::BlockTable mask{block_heads, block_indptr.data(), blocks.data(),
+                                       block_bits.data()};
+      return mask.sees(static_cast<std::int64_t>(i), h, row, c, kv_len[i]);
+    }
     if (custom_mask_indptr.empty()) return true;
     const std::int64_t bit = row * kv_len[i] + c;
     const auto byte = static_cast<std::size_t>(custom_mask_indptr[i] + bit / 8);

@@ -34,7 +34,8 @@ inline constexpr BackendDescriptor kDescriptor{
                       Feature::kv_scales | Feature::per_head_scales | Feature::ragged_kv |
                       Feature::mixed_batch | Feature::target_verify | Feature::draft_extend |
                       Feature::tree_verify | Feature::unequal_head_dims | Feature::batch_invariant |
-                      Feature::deterministic | Feature::chunked_prefix},
+                      Feature::deterministic | Feature::chunked_prefix | Feature::block_mask |
+                      Feature::score_mod},
          {.device = DeviceKind::cpu,
           .status = BackendStatus::stable,
           .variants = {Variant::mla},

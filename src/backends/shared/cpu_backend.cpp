@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include <attune/validate.hpp>
 
@@ -76,6 +77,11 @@ dense::Params CpuBackend::params_of(const CpuPlan& plan, const LayerCall& call) 
     p.custom_mask = plan.custom_mask.data();
     p.custom_mask_indptr = plan.custom_mask_indptr.data();
   }
+  p.block_mask = plan.block_mask();
+  if (context_.spec.score_mod) {
+    p.score_mod = &call.score_mod;
+    p.first_position = plan.first_position.data();
+  }
   return p;
 }
 
@@ -105,6 +111,13 @@ Status check_context(const BackendContext& context, const BackendDescriptor& des
   if (spec.relative_bias)
     return unsupported(
         base::join(me, " adds no learned relative bias: the call has no tensor for it"));
+  for (const auto& [asked, feature] :
+       {std::pair(spec.block_mask, Feature::block_mask), {spec.score_mod, Feature::score_mod}}) {
+    const bool declared = std::ranges::any_of(
+        descriptor.capabilities, [&](const Capability& row) { return row.features.has(feature); });
+    if (asked && !declared)
+      return unsupported(base::join(me, " declares no ", name(feature), "; flex_attention does"));
+  }
   if (Status s = attention::validate_spec(spec); !s.ok()) return s;
   if (context.page_size < 1)
     return invalid_argument(base::join("page_size must be positive, have ", context.page_size));

@@ -89,7 +89,7 @@ HeadBlocks head_blocks(const AttentionSpec& spec) {
 
 bool decodes(const AttentionSpec& spec, std::int64_t qo_len) {
   return qo_len == 1 && spec.gqa_group_size() <= kernels::paged_decode::kMaxGroup &&
-         !spec.custom_mask;
+         !spec.custom_mask && !spec.block_mask;
 }
 
 std::vector<Block> own_blocks(const Setup& setup, const BatchView& batch,

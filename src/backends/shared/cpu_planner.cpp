@@ -109,10 +109,37 @@ void list_chunks(const BatchView& batch, std::int64_t chunk_len, std::vector<Key
         visible.push_back(attention::dual_chunk_range(query, chunk_len, p));
 }
 
+/// Narrows what each query sees to the blocks of keys between the first and the last that its block
+/// of queries does not hide.
+void narrow_to_blocks(const BatchView& batch, CpuPlan& plan) {
+  const attention::BlockTable mask = plan.block_mask();
+  for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
+    const std::int64_t kv_len = batch.kv_len(i);
+    KeyRange seen;
+    for (std::int64_t query = 0; query < batch.qo_len(i); ++query) {
+      if (query % kMaskBlock == 0) {
+        seen = {kv_len, 0};
+        for (int head = 0; head < mask.num_heads; ++head) {
+          const std::int32_t* const row = mask.row(i, head, query, kv_len);
+          for (std::int64_t b = 0; b < mask.columns(kv_len); ++b) {
+            if (row[b] == kHiddenBlock) continue;
+            seen.begin = std::min(seen.begin, b * kMaskBlock);
+            seen.end = std::max(seen.end, (b + 1) * kMaskBlock);
+          }
+        }
+      }
+      KeyRange& range = plan.visible[static_cast<std::size_t>(
+          batch.qo_indptr[static_cast<std::size_t>(i)] + query)];
+      range.begin = std::max(range.begin, seen.begin);
+      range.end = std::max(range.begin, std::min(range.end, seen.end));
+    }
+  }
+}
+
 /// What each query token sees and where it stands.
 void place_queries(const Setup& setup, const BatchView& batch, CpuPlan& plan) {
   const AttentionSpec& spec = setup.spec;
-  const attention::MaskRule rule{.causal = spec.causal && !spec.custom_mask,
+  const attention::MaskRule rule{.causal = spec.causal && !spec.custom_mask && !spec.block_mask,
                                  .window_left = spec.window_left,
                                  .window_right = spec.window_right,
                                  .attention_chunk = spec.attention_chunk};
@@ -121,8 +148,10 @@ void place_queries(const Setup& setup, const BatchView& batch, CpuPlan& plan) {
   const bool by_rule = plan.visible.empty();
   plan.key_position.clear();
   plan.temperature.clear();
+  plan.first_position.clear();
   for (std::int64_t i = 0; i < batch.batch_size(); ++i) {
     const std::int64_t first = batch.first_kv_position(i);
+    plan.first_position.push_back(first);
     const std::int64_t end = first + batch.kv_len(i);
     for (std::int64_t p = end - batch.qo_len(i); p < end; ++p) {
       KeyRange range = attention::visible_range(rule, p, first, end);
@@ -137,6 +166,7 @@ void place_queries(const Setup& setup, const BatchView& batch, CpuPlan& plan) {
                 : 1.0f);
     }
   }
+  if (spec.block_mask) narrow_to_blocks(batch, plan);
 }
 
 /// Turns blocks into items, and rows of several states into merges.
@@ -362,12 +392,17 @@ void make_plan(const Setup& setup, const BatchView& batch, const attention::Batc
   plan.kv_indices.assign(batch.kv_indices.begin(), batch.kv_indices.end());
   plan.custom_mask.assign(batch.custom_mask.begin(), batch.custom_mask.end());
   plan.custom_mask_indptr.assign(batch.custom_mask_indptr.begin(), batch.custom_mask_indptr.end());
+  const BlockMaskView& mask = batch.block_mask;
+  plan.mask_heads = mask.num_heads;
+  plan.mask_indptr.assign(mask.indptr.begin(), mask.indptr.end());
+  plan.mask_blocks.assign(mask.blocks.begin(), mask.blocks.end());
+  plan.mask_bits.assign(mask.bits.begin(), mask.bits.end());
   place_queries(setup, batch, plan);
-  // A custom mask is laid out by request: rows of several requests cannot go through it together.
-  // Nor can rows of several chunks meet a key by one query.
-  const plan::CascadeMode mode = setup.spec.custom_mask || num_queries(setup.spec) > 1
-                                     ? plan::CascadeMode::off
-                                     : setup.cascade;
+  // Masks and score functions are by request: rows of several requests cannot go through them
+  // together. Nor can rows of several chunks meet a key by one query.
+  const AttentionSpec& spec = setup.spec;
+  const bool apart = spec.custom_mask || spec.block_mask || spec.score_mod || num_queries(spec) > 1;
+  const plan::CascadeMode mode = apart ? plan::CascadeMode::off : setup.cascade;
   const plan::Cascade cascade =
       plan::find_levels(batch, plan.visible, cascade_costs(setup), mode, n.cascade_states);
   const std::int64_t partial_rows = ItemMaker(setup, batch, cascade, plan).make();

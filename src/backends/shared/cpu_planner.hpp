@@ -11,6 +11,7 @@
 #include <attune/spec.hpp>
 #include <attune/validate.hpp>
 
+#include "attention/block_table.hpp"
 #include "attention/mask.hpp"
 #include "kernels/dense/params.hpp"
 #include "kernels/dense/table.hpp"
@@ -62,10 +63,20 @@ class CpuPlan final : public Plan {
   std::vector<std::int32_t> kv_indices;
   std::vector<std::uint8_t> custom_mask;
   std::vector<std::int64_t> custom_mask_indptr;
+  int mask_heads = 0;  ///< of the mask by blocks
+  std::vector<std::int64_t> mask_indptr;
+  std::vector<std::int32_t> mask_blocks;
+  std::vector<std::uint8_t> mask_bits;
   /// By query token, key indices; dual_chunk: of each of its queries, one after another.
   std::vector<attention::KeyRange> visible;
-  std::vector<std::int64_t> key_position;  ///< by query token
-  std::vector<float> temperature;          ///< by query token; empty = 1
+  std::vector<std::int64_t> key_position;    ///< by query token
+  std::vector<float> temperature;            ///< by query token; empty = 1
+  std::vector<std::int64_t> first_position;  ///< by request, of its first key
+
+  [[nodiscard]] attention::BlockTable block_mask() const {
+    if (mask_indptr.empty()) return {};
+    return {mask_heads, mask_indptr.data(), mask_blocks.data(), mask_bits.data()};
+  }
 };
 
 /// Bytes that any batch within `bounds` needs; monotone in every bound.

@@ -72,6 +72,8 @@ Status check_asks_no_softmax(const AttentionSpec& s) {
                        {"ALiBi", s.alibi},
                        {"a relative bias", s.relative_bias},
                        {"a custom mask", s.custom_mask},
+                       {"a block mask", s.block_mask},
+                       {"a score function", s.score_mod},
                        {"an attention chunk", s.attention_chunk > 0},
                        {"a temperature by position", s.xai_temperature_len > 0},
                        {"scales of a KV cache", s.kv_scales || s.per_head_scales},

@@ -290,6 +290,8 @@ Result<std::unique_ptr<Backend>> make(const BackendContext& context) {
   if (spec.sinks) return no("has no sinks");
   if (spec.alibi) return no("has no alibi");
   if (spec.relative_bias) return no("has no relative bias");
+  if (spec.block_mask) return no("has no masks by blocks");
+  if (spec.score_mod) return no("has no functions on logits");
   if (spec.xai_temperature_len > 0) return no("has no temperature by position");
   if (spec.attention_chunk > 0) return no("has no attention chunks");
   if (spec.per_head_scales) return no("has no scales per head");

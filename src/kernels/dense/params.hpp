@@ -6,8 +6,10 @@
 
 #include <cstdint>
 
+#include <attune/score_mod.hpp>
 #include <attune/tensor.hpp>
 
+#include "attention/block_table.hpp"
 #include "attention/mask.hpp"
 #include "attention/paged_kv.hpp"
 
@@ -72,6 +74,9 @@ struct Params {
 
   const std::uint8_t* custom_mask = nullptr;
   const std::int64_t* custom_mask_indptr = nullptr;  ///< [batch], bytes
+  attention::BlockTable block_mask{};                ///< of ragged_prefill alone
+  const ScoreMod* score_mod = nullptr;
+  const std::int64_t* first_position = nullptr;  ///< [batch], of key index 0; with score_mod
 
   float* partial_o = nullptr;    ///< [partial rows, head_dim_vo], normalised
   float* partial_lse = nullptr;  ///< [partial rows], natural log
@@ -85,7 +90,7 @@ struct Item {
   std::int64_t request = 0;
   std::int64_t first_token = 0;  ///< of the batch
   std::int64_t num_tokens = 0;
-  std::int64_t request_token = 0;  ///< first_token counted within the request (custom masks)
+  std::int64_t request_token = 0;  ///< first_token counted within the request (masks)
   int kv_head = 0;
   int num_kv_heads = 1;
   int first_head = 0;
@@ -93,7 +98,7 @@ struct Item {
   std::int64_t kv_begin = 0;  ///< key indices
   std::int64_t kv_end = 0;
   attention::KeyRange shared{};     ///< key indices that every row sees
-  std::int64_t kv_len = 0;          ///< of the request (custom masks)
+  std::int64_t kv_len = 0;          ///< of the request (masks)
   std::int64_t partial_row = -1;    ///< first row of partial_o; -1 = write the final o and lse
   std::int64_t partial_stride = 0;  ///< rows of partial_o from a token to the next
 };

@@ -104,6 +104,7 @@ struct RowIo {
     rule.scale = p.logit_scale;
     if (p.k_scale_per_head != nullptr) rule.scale *= p.k_scale_per_head[kv_head];
     rule.cap = p.logits_soft_cap;
+    rule.mod = p.score_mod;
     if (p.custom_mask != nullptr) rule.bits = p.custom_mask + p.custom_mask_indptr[item.request];
     return rule;
   }
@@ -122,6 +123,29 @@ struct RowIo {
     rule.to = clip(p.visible[token].end - tile, rule.from, to);
     if (p.custom_mask != nullptr)
       rule.first_bit = (item.request_token + token_in_item) * item.kv_len + tile;
+    const std::int64_t head = item.first_head + head_in_item;
+    if (p.block_mask.given()) hide_by_block(p, item, token_in_item, head, tile, rule);
+    if (p.score_mod != nullptr) {
+      const std::int64_t first = p.first_position[item.request];
+      rule.pair = {.request = item.request,
+                   .qo_head = static_cast<int>(head),
+                   .q_position = first + p.key_position[token],
+                   .kv_position = first + tile};
+    }
+  }
+
+  /// The first tile at or behind `tile` of which some row of the item sees a key, as far as blocks of
+  /// a mask tell; kv_end or more if none.
+  static std::int64_t seen_from(const Params& p, const Item& item, std::int64_t tile) {
+    if (!p.block_mask.given()) return tile;
+    const int heads = p.block_mask.num_heads == 1 ? 1 : item.num_heads;
+    const std::int64_t last = item.request_token + item.num_tokens - 1;
+    for (; tile < item.kv_end; tile += kKeyTile)
+      for (int h = 0; h < heads; ++h)
+        for (std::int64_t query = item.request_token / kMaskBlock * kMaskBlock; query <= last;
+             query += kMaskBlock)
+          if (block_of(p, item, item.first_head + h, query, tile) != kHiddenBlock) return tile;
+    return tile;
   }
 
   /// Normalises one row and writes it to its place, final or partial.
@@ -194,6 +218,25 @@ struct RowIo {
       }
       __builtin_memcpy(row + 2 * packed::kLatents, token + packed::kRopeAt, 2 * packed::kRope);
       rows.k[key - tile] = rows.v[key - tile] = row;
+    }
+  }
+
+  static std::int32_t block_of(const Params& p, const Item& item, std::int64_t head,
+                               std::int64_t query, std::int64_t tile) {
+    return p.block_mask.row(item.request, head, query, item.kv_len)[tile / kMaskBlock];
+  }
+
+  static void hide_by_block(const Params& p, const Item& item, std::int64_t token_in_item,
+                            std::int64_t head, std::int64_t tile, softmax::RowRule& rule) {
+    static_assert(kMaskBlock % kKeyTile == 0, "a tile lies in one block");
+    const std::int64_t query = item.request_token + token_in_item;
+    const std::int32_t block = block_of(p, item, head, query, tile);
+    rule.bits = nullptr;
+    if (block == kHiddenBlock) {
+      rule.to = rule.from;
+    } else if (block != kWholeBlock) {
+      rule.bits = p.block_mask.bits_of(block);
+      rule.first_bit = attention::BlockTable::first_bit(query, tile);
     }
   }
 

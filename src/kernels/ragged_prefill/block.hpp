@@ -77,7 +77,7 @@ struct BlockOf {
   /// Nothing but the scale stands between the product and the logit of a visible key.
   static bool only_scales(const dense::Params& p, const softmax::RowRule& common) {
     return p.temperature == nullptr && p.alibi_slopes == nullptr && p.custom_mask == nullptr &&
-           Softmax::only_scales(common);
+           !p.block_mask.given() && Softmax::only_scales(common);
   }
 
   /// `count`: a multiple of 8 vectors.

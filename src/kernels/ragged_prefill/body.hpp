@@ -66,13 +66,15 @@ struct Body {
     if (lanes) turn_queries(p, block, lane_queries);
 
     dense::TileRows rows[2];
-    std::int64_t tile = item.kv_begin / kTile * kTile;
+    std::int64_t tile = Io::seen_from(p, item, item.kv_begin / kTile * kTile);
+    std::int64_t following = tile;
     char* const base = static_cast<char*>(scratch);
     if (tile < item.kv_end) Io::find(p, item, tile, base, 0, rows[0]);
-    for (int now = 0; tile < item.kv_end; tile += kTile, now ^= 1) {
+    for (int now = 0; tile < item.kv_end; tile = following, now ^= 1) {
+      following = Io::seen_from(p, item, tile + kTile);
       dense::TileRows& next = rows[now ^ 1];
-      if (tile + kTile < item.kv_end)
-        Io::find(p, item, tile + kTile, base, now ^ 1, next);
+      if (following < item.kv_end)
+        Io::find(p, item, following, base, now ^ 1, next);
       else
         next.from = next.to = 0;
       // With few strips to spread them over, requests for the next tile would come in bursts, of
@@ -103,7 +105,7 @@ struct Body {
   /// and where it would not stay in the first cache, which makes the packed form no faster.
   static bool rows_as_lanes(const dense::Params& p, const Block& block) {
     if (!kInPlace || p.head_dim_qk % kPair != 0 || p.head_dim_vo % Unit::kNumbers != 0 ||
-        p.custom_mask != nullptr)
+        p.custom_mask != nullptr || p.block_mask.given())
       return false;
     const std::int64_t padded = base::round_up<std::int64_t>(block.rows, kLanes);
     return block.rows <= kLanes || (p.head_dim_qk * kBytes >= kWideKey && padded <= kMostLaneRows &&
@@ -198,19 +200,21 @@ struct Body {
     s.needed = 0;
     int last_from = keys.from;
     int first_to = kTile;
+    bool bits = false;
     for (int r = 0; r < s.count; ++r) {
       softmax::RowRule& rule = s.rules[r];
       Io::set_rule(p, item, token, head, tile, keys.from, keys.to, rule);
       if (rule.from < rule.to && rule.to > s.needed) s.needed = rule.to;
       if (rule.from > last_from) last_from = rule.from;
       if (rule.to < first_to) first_to = rule.to;
+      bits = bits || rule.bits != nullptr;
       if (++head == item.num_heads) {
         head = 0;
         ++token;
       }
     }
     // A product may reach further than anybody looks.
-    s.hidden = last_from > keys.from || first_to < s.needed || s.rules[0].bits != nullptr ||
+    s.hidden = last_from > keys.from || first_to < s.needed || bits ||
                (s.needed % kPair != 0 && s.needed < keys.to);
   }
 

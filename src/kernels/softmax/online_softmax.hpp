@@ -10,6 +10,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include <attune/score_mod.hpp>
+
 #include "kernels/simd/unroll.hpp"
 
 namespace attune::kernels::softmax {
@@ -30,6 +32,8 @@ struct RowRule {
   int to = 0;
   const std::uint8_t* bits = nullptr;  ///< custom mask of the request, or nullptr
   std::int64_t first_bit = 0;          ///< bit of the tile's first key in this row
+  const ScoreMod* mod = nullptr;       ///< on the logits of keys [from, to), or nullptr
+  FlexPair pair{};                     ///< the row and the tile's first key, for `mod`
 };
 
 template <class Unit>
@@ -49,6 +53,7 @@ struct OnlineSoftmax {
     const int padded = (num_keys + kStep - 1) / kStep * kStep;
     const bool partly = rule.from > 0 || rule.to < padded || rule.bits != nullptr;
     const bool plain = only_scales(rule);
+    if (rule.mod != nullptr) modify(scores, rule);
 
     // After this loop a score times `factor` is a logit in log2 units.
     const float factor = plain ? log2_factor(rule) : 1.0f;
@@ -58,7 +63,10 @@ struct OnlineSoftmax {
     } else {
       for (int i = 0; i < padded; i += kLanes) {
         F x = V::load(scores + i);
-        if (!plain) x = logits(x, rule, i);
+        if (rule.mod != nullptr)
+          x = V::mul(x, V::set(kLog2E));
+        else if (!plain)
+          x = V::mul(logits(x, rule, i), V::set(kLog2E));
         if (partly) x = hide(x, rule, i);
         V::store(scores + i, x);
         best = V::max(x, best);
@@ -123,7 +131,8 @@ struct OnlineSoftmax {
 
   /// Whether a rule only scales; `factor` brings raw products into log2 units then.
   static bool only_scales(const RowRule& rule) {
-    return rule.cap == 0.0f && rule.slope == 0.0f && rule.temperature * rule.scale > 0.0f;
+    return rule.cap == 0.0f && rule.slope == 0.0f && rule.mod == nullptr &&
+           rule.temperature * rule.scale > 0.0f;
   }
   static float log2_factor(const RowRule& rule) { return rule.scale * rule.temperature * kLog2E; }
 
@@ -148,7 +157,17 @@ struct OnlineSoftmax {
   /// With nothing visible yet it is 0: hidden keys weigh 0 and NaN stays NaN.
   static F subtrahend(float maximum) { return V::set(maximum == kNone ? 0.0f : -maximum); }
 
-  /// The full form: scale, cap, temperature, bias, in that order; result in log2 units.
+  /// Raw products of visible keys become logits, and those what the program's function makes of them.
+  [[gnu::noinline]] static void modify(float* scores, const RowRule& rule) {
+    if (rule.from >= rule.to) return;
+    for (int i = rule.from / kLanes * kLanes; i < rule.to; i += kLanes)
+      V::store(scores + i, logits(V::load(scores + i), rule, i));
+    ScoreRun run{.first = rule.pair, .scores = scores + rule.from, .count = rule.to - rule.from};
+    run.first.kv_position += rule.from;
+    rule.mod->apply(run, rule.mod->context);
+  }
+
+  /// The full form: scale, cap, temperature, bias, in that order.
   static F logits(F x, const RowRule& rule, int first) {
     x = V::mul(x, V::set(rule.scale));
     if (rule.cap > 0.0f) x = V::mul(tanh(V::mul(x, V::set(1.0f / rule.cap))), V::set(rule.cap));
@@ -158,7 +177,7 @@ struct OnlineSoftmax {
           V::abs(V::sub(V::set(rule.distance - static_cast<float>(first)), V::lane_numbers()));
       x = V::fma(V::set(-rule.slope), away, x);
     }
-    return V::mul(x, V::set(kLog2E));
+    return x;
   }
 
   /// tanh y = sign(y) (1 - e) / (1 + e), e = exp(-2 |y|).

@@ -39,7 +39,7 @@ bool serves_keys(const AttentionSpec& spec) {
 }  // namespace
 
 std::string_view unserved(const AttentionSpec& spec) {
-  const std::array<std::pair<bool, std::string_view>, 9> missing{
+  const std::array<std::pair<bool, std::string_view>, 11> missing{
       {{spec.variant != Variant::gqa, "latent variants"},
        {spec.alibi, "alibi slopes"},
        {spec.custom_mask, "custom masks"},
@@ -47,6 +47,8 @@ std::string_view unserved(const AttentionSpec& spec) {
        {spec.xai_temperature_len > 0, "temperatures by length"},
        {spec.per_head_scales, "scales by KV head"},
        {spec.relative_bias, "a learned relative bias"},
+       {spec.block_mask, "masks by blocks"},
+       {spec.score_mod, "functions on logits"},
        {(spec.q_dtype != DType::bf16 && spec.q_dtype != DType::f16) || spec.o_dtype != spec.q_dtype,
         "queries and outputs other than both in bf16 or both in fp16"},
        {!serves_keys(spec), "keys neither of the queries' type nor in fp8"}}};

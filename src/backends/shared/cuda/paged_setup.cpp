@@ -40,6 +40,8 @@ Status check_declared(const BackendDescriptor& descriptor, const AttentionSpec& 
                  {spec.xai_temperature_len > 0, Feature::xai_temperature},
                  {spec.alibi, Feature::alibi},
                  {spec.relative_bias, Feature::relative_bias},
+                 {spec.block_mask, Feature::block_mask},
+                 {spec.score_mod, Feature::score_mod},
                  {spec.kind == AttentionKind::cross, Feature::cross_attention},
                  {spec.per_head_scales, Feature::per_head_scales}};
   for (const auto& option : options)
