@@ -79,6 +79,11 @@ void check(const Case& t) {
                            .b_is_kn = t.b_is_kn,
                            .accumulate = t.accumulate},
                           t.parts);
+  // oneDNN 2 multiplies bf16 with AVX-512 alone. The model asks first, and widens.
+  if (!plan.ok() && t.input == DType::bf16 && !Matmul::has_fast_bf16()) {
+    EXPECT_NE(plan.status().text().find("oneDNN cannot multiply"), std::string::npos);
+    return;
+  }
   ASSERT_TRUE(plan.ok()) << plan.status().text();
   ASSERT_LE(num_parts(**plan), t.parts);
   std::vector<std::thread> threads;

@@ -58,8 +58,8 @@ class Matmul {
   Status run(const MatmulPlan& plan, const void* a, const void* b, void* c, std::int64_t part,
              int thread) const;
 
-  /// Whether this CPU multiplies bf16 faster than fp32 (AVX-512 at least); without it a bf16 plan
-  /// still works but crawls.
+  /// Whether this CPU multiplies bf16 faster than fp32 (AVX-512 at least). Without it
+  /// oneDNN 3 crawls, and oneDNN 2 refuses the plan.
   [[nodiscard]] static bool has_fast_bf16();
 
  private:
