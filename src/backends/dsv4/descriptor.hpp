@@ -15,7 +15,7 @@ inline constexpr FeatureSet kBuilt = Feature::lse | Feature::sliding_window | Fe
 /// Queries and keys of one 16-bit type.
 [[nodiscard]] constexpr Capability built_row(DType type) {
   return {.device = DeviceKind::cuda,
-          .status = BackendStatus::unproven,
+          .status = BackendStatus::experimental,
           .sm = {{90, 90}},
           .variants = {Variant::dsv4},
           .phases = {Phase::prefill, Phase::decode},

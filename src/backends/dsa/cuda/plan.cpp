@@ -101,6 +101,7 @@ Status make_image(const BatchView& batch, bool first, DsaPlan& plan) {
   for (attention::LatentItem& item : plan.list.items) list_of(item);
   for (attention::LatentGroup& group : plan.list.groups) list_of(group.first);
 
+  plan.image.clear();
   plan.image.cover(plan.parts.work, plan.parts.kv_indices + batch.kv_indices.size());
   plan.image.put_one(plan.parts.work,
                      {.num_items = static_cast<std::int32_t>(plan.list.items.size()),

@@ -146,8 +146,9 @@ void Dsv4Backend::begin_selection(const BatchView& batch, Dsv4Plan& plan) const 
 
 Status Dsv4Backend::fill(Dsv4Plan& plan, const BatchView& batch, bool first, Stream stream) const {
   if (Status s = make_image(context_.spec, batch, first, plan); !s.ok()) return s;
-  if (Status s = device::cuda::copy_to_device(plan.parts.work, plan.image.data(), plan.image.size(),
-                                              stream, "dsv4: copying a plan to the device");
+  if (Status s =
+          device::cuda::copy_to_device(plan.image.place(), plan.image.data(), plan.image.bytes(),
+                                       stream, "dsv4: copying a plan to the device");
       !s.ok())
     return s;
   return kernels::key_lists::sm80::launch(

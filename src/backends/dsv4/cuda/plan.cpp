@@ -1,7 +1,6 @@
 #include "backends/dsv4/cuda/plan.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "attention/mask.hpp"
 #include "base/join.hpp"
@@ -137,31 +136,24 @@ Status make_image(const AttentionSpec& spec, const BatchView& batch, bool first,
   for (attention::LatentItem& item : plan.list.items) list_of(item);
   for (attention::LatentGroup& group : plan.list.groups) list_of(group.first);
 
-  const auto* begin = reinterpret_cast<const std::byte*>(plan.parts.work);
-  const auto offset = [&](const void* part) {
-    return static_cast<std::size_t>(static_cast<const std::byte*>(part) - begin);
-  };
-  plan.image.assign(offset(plan.parts.kv_indices + plan.kv_indices.size()), std::byte{});
-  const auto put = [&](const void* part, const auto& values) {
-    const std::size_t bytes = values.size() * sizeof(values[0]);
-    if (bytes > 0) std::memcpy(plan.image.data() + offset(part), values.data(), bytes);
-  };
-  const attention::LatentWork work{.num_items = static_cast<std::int32_t>(plan.list.items.size()),
-                                   .num_merges = static_cast<std::int32_t>(plan.list.merges.size()),
-                                   .most_parts = plan.list.most_parts};
-  std::memcpy(plan.image.data(), &work, sizeof(work));
-  put(plan.parts.groups, plan.list.groups);
-  put(plan.parts.items, plan.list.items);
-  put(plan.parts.merges, plan.list.merges);
-  put(plan.parts.tokens, plan.tokens);
-  put(plan.parts.kv_indices, plan.kv_indices);
+  plan.image.clear();
+  plan.image.cover(plan.parts.work, plan.parts.kv_indices + plan.kv_indices.size());
+  plan.image.put_one(plan.parts.work,
+                     {.num_items = static_cast<std::int32_t>(plan.list.items.size()),
+                      .num_merges = static_cast<std::int32_t>(plan.list.merges.size()),
+                      .most_parts = plan.list.most_parts});
+  plan.image.put(plan.parts.groups, plan.list.groups);
+  plan.image.put(plan.parts.items, plan.list.items);
+  plan.image.put(plan.parts.merges, plan.list.merges);
+  plan.image.put(plan.parts.tokens, plan.tokens);
+  plan.image.put(plan.parts.kv_indices, plan.kv_indices);
   if (plan.sizes.topk == 0) return {};
   shared::cuda::list_scores(plan.seen, plan.entry_begin, plan.selection.rules, plan.selection.list);
-  put(plan.parts.score_groups, plan.selection.list.groups);
-  put(plan.parts.score_shares, plan.selection.list.shares);
-  put(plan.parts.seen, plan.seen);
-  put(plan.parts.entry_begin, plan.entry_begin);
-  put(plan.parts.window_keys, plan.window_keys);
+  plan.image.put(plan.parts.score_groups, plan.selection.list.groups);
+  plan.image.put(plan.parts.score_shares, plan.selection.list.shares);
+  plan.image.put(plan.parts.seen, plan.seen);
+  plan.image.put(plan.parts.entry_begin, plan.entry_begin);
+  plan.image.put(plan.parts.window_keys, plan.window_keys);
   return {};
 }
 

@@ -16,6 +16,7 @@
 #include "backends/shared/cuda/selection.hpp"
 #include "kernels/key_lists/sm80/launch.hpp"
 #include "plan/latent_work.hpp"
+#include "plan/workspace_image.hpp"
 
 namespace attune::backends::dsv4 {
 
@@ -70,7 +71,7 @@ struct Dsv4Plan final : Plan {
   plan::LatentShape shape;
   plan::LatentList list;
   shared::cuda::Selection selection;
-  std::vector<std::byte> image;
+  plan::WorkspaceImage image;
   // Tokens as requests.
   std::vector<std::int32_t> token_indptr, key_indptr;
   std::vector<kernels::key_lists::sm80::Token> tokens;
