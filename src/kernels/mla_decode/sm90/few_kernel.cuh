@@ -56,13 +56,16 @@ __device__ void produce(Shared<Element, Rows>& shared, const Params& params,
     if (Keys::kThreads == 1 && i == share.begin) {
       // There is room for all of it, so that nothing waits and a panel takes a few instructions;
       // the loop's sixty are 0.1 us, of which a short request would see nine.
-      ask_queries(shared, params, q_map, item, block);
+      ask_queries<Rows, Keys>(shared, params, q_map, item, block);
       wants_queries = false;
+      constexpr int kFirstPiece = kPanels - kPanelsOf<Keys>;
 #pragma unroll
-      for (int piece = 0; piece < kPanels; ++piece)
-        keys.template load<1>(shared.k + piece, piece == 0 ? kRopePanel : piece - 1,
-                              shared.k_full[piece]);
-      ring.slot = kPanels;
+      for (int slot = 0; slot < kPanelsOf<Keys>; ++slot) {
+        const int piece = kFirstPiece + slot;
+        keys.template load<1>(shared.k + slot, piece == 0 ? kRopePanel : piece - 1,
+                              shared.k_full[slot]);
+      }
+      ring.slot = kPanelsOf<Keys>;
       keys.look_ahead(item, tile);
       keys.advance();
       ++tile;
