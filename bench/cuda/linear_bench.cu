@@ -149,9 +149,9 @@ class Layer {
     workspace = Array<std::uint8_t>(glue::lay_out(setup, sizes, nullptr).bytes);
     workspace.fill_bytes(0xff);
     parts = glue::lay_out(setup, sizes, workspace.get());
-    std::vector<std::byte> image;
+    plan::WorkspaceImage image;
     glue::write_image(parts, lists, workspace.get(), image);
-    check(cudaMemcpy(workspace.get(), image.data(), image.size(), cudaMemcpyHostToDevice), "plan");
+    check(cudaMemcpy(image.place(), image.data(), image.bytes(), cudaMemcpyHostToDevice), "plan");
     if (parts.readers != nullptr)
       check(cudaMemset(parts.readers, 0, parts.counter_bytes), "counters");
     make_params();
