@@ -64,8 +64,8 @@ enum class KvLayout : std::uint8_t {
   hnd,             ///< [page, head, token, dim]
   mla_latent,      ///< [page, token, kv_lora_rank + qk_rope_head_dim]; V is the first kv_lora_rank
                    ///< columns of K
-  mla_latent_fp8,  ///< [page, token, 656 bytes]: 512 e4m3, 4 fp32 scales, 64 bf16 (algorithms:
-                   ///< section a, "656")
+  mla_latent_fp8,  ///< [page, token, 656 bytes]: 512 e4m3, an fp32 scale for each 128 of them, 64
+                   ///< bf16 (FlashMLA's layout for DeepSeek-V3.2)
 };
 
 [[nodiscard]] constexpr std::string_view name(KvLayout l) {

@@ -1,6 +1,6 @@
-// The plain struct kernels receive for keys and values (layer attention; the only attention headers
-// a kernel may include are this one, mask.hpp and lse.hpp). Usable from CUDA: no standard library
-// beyond fixed-width integers.
+// The plain struct kernels receive for keys and values (layer attention; docs/architecture.md lists
+// the headers of it that a kernel may include). Usable from CUDA: no standard library beyond
+// fixed-width integers.
 #pragma once
 
 #include <cstdint>
