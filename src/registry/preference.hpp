@@ -38,11 +38,17 @@ inline constexpr FixedList<DeviceClass, 11> kAllButNpu{
 /// The first row that fits is the one.
 inline constexpr PreferenceRow kPreferences[] = {
     {.devices = {DeviceClass::cpu},
-     .variants = {Variant::gqa, Variant::mla},
+     .variants = {Variant::gqa},
      .candidates = {{"cpu"}, {"torch_native"}, {"flex_attention"}, {"reference"}}},
+    {.devices = {DeviceClass::cpu},
+     .variants = {Variant::mla},
+     .candidates = {{"cpu"}, {"torch_native"}, {"reference"}}},
     {.devices = {DeviceClass::cpu_amx},
-     .variants = {Variant::gqa, Variant::mla},
+     .variants = {Variant::gqa},
      .candidates = {{"intel_amx"}, {"cpu"}, {"torch_native"}, {"flex_attention"}, {"reference"}}},
+    {.devices = {DeviceClass::cpu_amx},
+     .variants = {Variant::mla},
+     .candidates = {{"intel_amx"}, {"cpu"}, {"torch_native"}, {"reference"}}},
 
     {.devices = {DeviceClass::cpu, DeviceClass::cpu_amx},
      .variants = {Variant::sparse_mla, Variant::dual_chunk, Variant::dsv4, Variant::minimax_sparse},
