@@ -62,7 +62,7 @@ class DsaBackend final : public Backend {
   [[nodiscard]] bool packed() const { return context_.kv_layout == KvLayout::mla_latent_fp8; }
   [[nodiscard]] Result<attention::BatchFacts> facts_of(const BatchView& batch) const;
   [[nodiscard]] Status fill(DsaPlan& plan, const BatchView& batch, bool first, Stream stream) const;
-  void begin_selection(const BatchView& batch, DsaPlan& plan) const;
+  void begin_selection(DsaPlan& plan) const;
   [[nodiscard]] mla::Params params_of(const DsaPlan& plan, const LayerCall& call) const;
 
   BackendContext context_;
@@ -108,7 +108,7 @@ Result<PlanHandle> DsaBackend::plan(const BatchView& batch, const Workspace& wor
   made->sizes.scores = std::min(rows, made->sizes.tokens) * made->sizes.max_kv_len;
   made->sizes.kv_entries += more * made->sizes.tokens;
   made->parts = lay_out(workspace.device, made->sizes);
-  begin_selection(batch, *made);
+  begin_selection(*made);
   if (Status s = fill(*made, batch, true, stream); !s.ok()) return s;
   return PlanHandle(std::move(made));
 }
@@ -141,12 +141,10 @@ Status DsaBackend::append_kv(const LayerCall& call, Stream stream) {
       native(stream));
 }
 
-void DsaBackend::begin_selection(const BatchView& batch, DsaPlan& plan) const {
-  std::int64_t longest = 1;
-  for (std::int64_t i = 0; i < batch.batch_size(); ++i)
-    longest = std::max(longest, batch.qo_len(i));
+void DsaBackend::begin_selection(DsaPlan& plan) const {
   shared::cuda::Selection& selection = plan.selection;
-  selector_.begin(longest, plan.sizes.score_rows(), selection);
+  selector_.begin(std::max<std::int64_t>(1, plan.facts.max_qo_len), plan.sizes.score_rows(),
+                  selection);
   selection.tokens = plan.sizes.tokens;
   selection.max_keys = plan.sizes.max_kv_len;
   selection.page_size = context_.page_size;
@@ -174,14 +172,8 @@ mla::Params DsaBackend::params_of(const DsaPlan& plan, const LayerCall& call) co
   p.page_size = 1;
   p.causal = 0;  // lists hold visible keys alone
   p.lengths = plan.parts.kept;
-  p.work = plan.parts.work;
-  p.groups = plan.parts.groups;
-  p.items = plan.parts.items;
-  p.merges = plan.parts.merges;
   p.kv_indices = plan.parts.slots;
-  p.partial_o = plan.parts.partial_o;
-  p.partial_maximum = plan.parts.partial_maximum;
-  p.partial_sum = plan.parts.partial_sum;
+  shared::cuda::set_work(plan.parts, p);
   return p;
 }
 
@@ -204,12 +196,8 @@ Status DsaBackend::run(const Plan& plan, const LayerCall& call, Stream stream) {
     return s;
   if (Status s = selector_.select(mine.selection, *call.sparse, stream); !s.ok()) return s;
   const mla::Params p = params_of(mine, call);
-  const std::int64_t most_joined = mine.sizes.limits.merges * p.lanes * p.heads_per_block *
-                                   p.tokens_per_block * mla::kMergeSlices;
-  return latent_.launch(
-      {.blocks = plan::latent_groups(latent_.rules, mine.shape) * mine.shape.lanes,
-       .merge_blocks = static_cast<int>(std::min<std::int64_t>(latent_.merge_blocks, most_joined))},
-      p, native(stream));
+  return latent_.launch(shared::cuda::grid_of(latent_, mine.sizes.limits, mine.shape, p), p,
+                        native(stream));
 }
 
 }  // namespace

@@ -11,17 +11,11 @@ namespace {
 
 Parts lay_out(plan::WorkspaceCutter& cut, const Sizes& n) {
   Parts parts;
-  const std::int64_t rows = n.limits.part_blocks * n.rules.rows;
-  parts.partial_o = cut.take<float>(rows * n.dim_vo);
-  parts.partial_maximum = cut.take<float>(rows);
-  parts.partial_sum = cut.take<float>(rows);
+  shared::cuda::cut_partials(cut, n.rules, n.limits, n.dim_vo, parts);
   parts.scores = cut.take<float>(n.scores);
   parts.slots = cut.take<std::int32_t>(n.tokens * n.topk);
   parts.kept = cut.take<std::int32_t>(n.tokens);
-  parts.work = cut.take<attention::LatentWork>(1);
-  parts.groups = cut.take<attention::LatentGroup>(n.rules.workers);
-  parts.items = cut.take<attention::LatentItem>(n.limits.items);
-  parts.merges = cut.take<attention::LatentMerge>(n.limits.merges);
+  shared::cuda::cut_lists(cut, n.rules, n.limits, parts);
   parts.score_groups = cut.take<kernels::index_scores::sm90::Group>(n.tokens);
   parts.score_shares = cut.take<kernels::index_scores::sm90::Share>(
       base::ceil_div(n.tokens, n.score_rows()) * n.score_blocks);
@@ -85,31 +79,13 @@ Parts lay_out(void* workspace, const Sizes& sizes) {
 
 Status make_image(const BatchView& batch, bool first, DsaPlan& plan) {
   place_tokens(batch, plan);
-  const BatchView tokens{.form = BatchForm::extend,
-                         .source = KvSource::ragged,
-                         .qo_indptr = plan.token_indptr,
-                         .kv_indptr = plan.key_indptr};
-  if (first) plan.shape = plan::latent_shape(plan.sizes.rules, tokens);
-  plan::list_latent_work(tokens, plan.sizes.rules, plan.shape, plan.list);
+  shared::cuda::list_token_work(plan.token_indptr, plan.key_indptr, plan.sizes.topk,
+                                plan.sizes.rules, first, plan.shape, plan.list);
   if (Status s = check_room(batch, plan); !s.ok()) return s;
   shared::cuda::list_scores(plan.visible, plan.entry_begin, plan.selection.rules,
                             plan.selection.list);
-  // Lists lie topk entries apart, whatever their lengths.
-  const auto list_of = [&](attention::LatentItem& item) {
-    item.entry_begin = static_cast<std::int32_t>(item.q_token * plan.sizes.topk);
-  };
-  for (attention::LatentItem& item : plan.list.items) list_of(item);
-  for (attention::LatentGroup& group : plan.list.groups) list_of(group.first);
-
-  plan.image.clear();
-  plan.image.cover(plan.parts.work, plan.parts.kv_indices + batch.kv_indices.size());
-  plan.image.put_one(plan.parts.work,
-                     {.num_items = static_cast<std::int32_t>(plan.list.items.size()),
-                      .num_merges = static_cast<std::int32_t>(plan.list.merges.size()),
-                      .most_parts = plan.list.most_parts});
-  plan.image.put(plan.parts.groups, plan.list.groups);
-  plan.image.put(plan.parts.items, plan.list.items);
-  plan.image.put(plan.parts.merges, plan.list.merges);
+  shared::cuda::begin_image(plan.parts, plan.list, plan.parts.kv_indices + batch.kv_indices.size(),
+                            plan.image);
   plan.image.put(plan.parts.score_groups, plan.selection.list.groups);
   plan.image.put(plan.parts.score_shares, plan.selection.list.shares);
   plan.image.put(plan.parts.visible, plan.visible);

@@ -9,7 +9,7 @@
 #include <attune/backend.hpp>
 #include <attune/validate.hpp>
 
-#include "attention/latent_list.hpp"
+#include "backends/shared/cuda/latent_work.hpp"
 #include "backends/shared/cuda/selection.hpp"
 #include "plan/latent_work.hpp"
 #include "plan/workspace_image.hpp"
@@ -17,17 +17,10 @@
 namespace attune::backends::dsa {
 
 /// Places of a workspace. From `work` on it is a copy of the plan's image; page ids come last.
-struct Parts {
-  float* partial_o = nullptr;
-  float* partial_maximum = nullptr;
-  float* partial_sum = nullptr;
-  float* scores = nullptr;        ///< [score_rows(), max_kv_len]
-  std::int32_t* slots = nullptr;  ///< [tokens, topk]
-  std::int32_t* kept = nullptr;   ///< [tokens]
-  attention::LatentWork* work = nullptr;
-  attention::LatentGroup* groups = nullptr;
-  attention::LatentItem* items = nullptr;
-  attention::LatentMerge* merges = nullptr;
+struct Parts : shared::cuda::LatentParts {
+  float* scores = nullptr;                                     ///< [score_rows(), max_kv_len]
+  std::int32_t* slots = nullptr;                               ///< [tokens, topk]
+  std::int32_t* kept = nullptr;                                ///< [tokens]
   kernels::index_scores::sm90::Group* score_groups = nullptr;  ///< [tokens]
   kernels::index_scores::sm90::Share* score_shares = nullptr;  ///< [launches, score_blocks]
   std::int32_t* visible = nullptr;                             ///< [tokens]

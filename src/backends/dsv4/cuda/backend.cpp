@@ -58,7 +58,7 @@ class Dsv4Backend final : public Backend {
   [[nodiscard]] Result<attention::BatchFacts> facts_of(const BatchView& batch) const;
   [[nodiscard]] Status check_counts(const Sizes& sizes, const attention::BatchFacts& facts) const;
   void take_spare_room(std::int64_t spare_bytes, Sizes& sizes) const;
-  void begin_selection(const BatchView& batch, Dsv4Plan& plan) const;
+  void begin_selection(Dsv4Plan& plan) const;
   [[nodiscard]] Status fill(Dsv4Plan& plan, const BatchView& batch, bool first,
                             Stream stream) const;
   [[nodiscard]] Status check_call(const Dsv4Plan& plan, const LayerCall& call) const;
@@ -123,12 +123,10 @@ void Dsv4Backend::take_spare_room(std::int64_t spare_bytes, Sizes& sizes) const 
   if (selector_) sizes.scores = std::min(rows, sizes.tokens) * sizes.max_keys;
 }
 
-void Dsv4Backend::begin_selection(const BatchView& batch, Dsv4Plan& plan) const {
-  std::int64_t longest = 1;
-  for (std::int64_t i = 0; i < batch.batch_size(); ++i)
-    longest = std::max(longest, batch.qo_len(i));
+void Dsv4Backend::begin_selection(Dsv4Plan& plan) const {
   shared::cuda::Selection& selection = plan.selection;
-  selector_->begin(longest, plan.sizes.score_rows(), selection);
+  selector_->begin(std::max<std::int64_t>(1, plan.facts.max_qo_len), plan.sizes.score_rows(),
+                   selection);
   selection.tokens = plan.sizes.tokens;
   selection.max_keys = plan.sizes.max_keys;
   selection.page_size = keys_of_page();
@@ -175,7 +173,7 @@ Result<PlanHandle> Dsv4Backend::plan(const BatchView& batch, const Workspace& wo
   if (Status s = shared::cuda::check_workspace(workspace, wanted); !s.ok()) return s;
   take_spare_room(static_cast<std::int64_t>(workspace.device_bytes - wanted), made->sizes);
   made->parts = lay_out(workspace.device, made->sizes);
-  if (selector_) begin_selection(batch, *made);
+  if (selector_) begin_selection(*made);
   if (Status s = fill(*made, batch, true, stream); !s.ok()) return s;
   return PlanHandle(std::move(made));
 }
@@ -234,14 +232,8 @@ mla::Params Dsv4Backend::params_of(const Dsv4Plan& plan, const LayerCall& call) 
   p.page_size = 1;
   p.causal = 0;  // lists hold visible keys alone
   p.lengths = plan.parts.lengths;
-  p.work = plan.parts.work;
-  p.groups = plan.parts.groups;
-  p.items = plan.parts.items;
-  p.merges = plan.parts.merges;
   p.kv_indices = plan.parts.lists;
-  p.partial_o = plan.parts.partial_o;
-  p.partial_maximum = plan.parts.partial_maximum;
-  p.partial_sum = plan.parts.partial_sum;
+  shared::cuda::set_work(plan.parts, p);
   return p;
 }
 
@@ -274,12 +266,8 @@ Status Dsv4Backend::run(const Plan& plan, const LayerCall& call, Stream stream) 
   if (selector_)
     if (Status s = selector_->select(mine.selection, *call.sparse, stream); !s.ok()) return s;
   const mla::Params p = params_of(mine, call);
-  const std::int64_t most_joined = mine.sizes.limits.merges * p.lanes * p.heads_per_block *
-                                   p.tokens_per_block * mla::kMergeSlices;
-  return latent_.launch(
-      {.blocks = plan::latent_groups(latent_.rules, mine.shape) * mine.shape.lanes,
-       .merge_blocks = static_cast<int>(std::min<std::int64_t>(latent_.merge_blocks, most_joined))},
-      p, native(stream));
+  return latent_.launch(shared::cuda::grid_of(latent_, mine.sizes.limits, mine.shape, p), p,
+                        native(stream));
 }
 
 /// What the kernels cannot, asked before anything of CUDA is touched.

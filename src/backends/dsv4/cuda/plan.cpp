@@ -12,17 +12,11 @@ namespace {
 
 Parts lay_out(plan::WorkspaceCutter& cut, const Sizes& n) {
   Parts parts;
-  const std::int64_t rows = n.limits.part_blocks * n.rules.rows;
-  parts.partial_o = cut.take<float>(rows * n.dim);
-  parts.partial_maximum = cut.take<float>(rows);
-  parts.partial_sum = cut.take<float>(rows);
+  shared::cuda::cut_partials(cut, n.rules, n.limits, n.dim, parts);
   parts.scores = cut.take<float>(n.scores);
   parts.lists = cut.take<std::int32_t>(n.tokens * n.list_keys());
   parts.lengths = cut.take<std::int32_t>(n.tokens);
-  parts.work = cut.take<attention::LatentWork>(1);
-  parts.groups = cut.take<attention::LatentGroup>(n.rules.workers);
-  parts.items = cut.take<attention::LatentItem>(n.limits.items);
-  parts.merges = cut.take<attention::LatentMerge>(n.limits.merges);
+  shared::cuda::cut_lists(cut, n.rules, n.limits, parts);
   parts.tokens = cut.take<kernels::key_lists::sm80::Token>(n.tokens);
   const std::int64_t scored = n.topk > 0 ? n.tokens : 0;
   parts.score_groups = cut.take<kernels::index_scores::sm90::Group>(scored);
@@ -122,29 +116,11 @@ Parts lay_out(void* workspace, const Sizes& sizes) {
 
 Status make_image(const AttentionSpec& spec, const BatchView& batch, bool first, Dsv4Plan& plan) {
   place_tokens(spec, batch, plan);
-  const BatchView tokens{.form = BatchForm::extend,
-                         .source = KvSource::ragged,
-                         .qo_indptr = plan.token_indptr,
-                         .kv_indptr = plan.key_indptr};
-  if (first) plan.shape = plan::latent_shape(plan.sizes.rules, tokens);
-  plan::list_latent_work(tokens, plan.sizes.rules, plan.shape, plan.list);
+  shared::cuda::list_token_work(plan.token_indptr, plan.key_indptr, plan.sizes.list_keys(),
+                                plan.sizes.rules, first, plan.shape, plan.list);
   if (Status s = check_room(plan); !s.ok()) return s;
-  // Lists lie as far apart as the longest may be, whatever their lengths.
-  const auto list_of = [&](attention::LatentItem& item) {
-    item.entry_begin = static_cast<std::int32_t>(item.q_token * plan.sizes.list_keys());
-  };
-  for (attention::LatentItem& item : plan.list.items) list_of(item);
-  for (attention::LatentGroup& group : plan.list.groups) list_of(group.first);
-
-  plan.image.clear();
-  plan.image.cover(plan.parts.work, plan.parts.kv_indices + plan.kv_indices.size());
-  plan.image.put_one(plan.parts.work,
-                     {.num_items = static_cast<std::int32_t>(plan.list.items.size()),
-                      .num_merges = static_cast<std::int32_t>(plan.list.merges.size()),
-                      .most_parts = plan.list.most_parts});
-  plan.image.put(plan.parts.groups, plan.list.groups);
-  plan.image.put(plan.parts.items, plan.list.items);
-  plan.image.put(plan.parts.merges, plan.list.merges);
+  shared::cuda::begin_image(plan.parts, plan.list, plan.parts.kv_indices + plan.kv_indices.size(),
+                            plan.image);
   plan.image.put(plan.parts.tokens, plan.tokens);
   plan.image.put(plan.parts.kv_indices, plan.kv_indices);
   if (plan.sizes.topk == 0) return {};

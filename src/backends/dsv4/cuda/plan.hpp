@@ -12,7 +12,7 @@
 #include <attune/backend.hpp>
 #include <attune/validate.hpp>
 
-#include "attention/latent_list.hpp"
+#include "backends/shared/cuda/latent_work.hpp"
 #include "backends/shared/cuda/selection.hpp"
 #include "kernels/key_lists/sm80/launch.hpp"
 #include "plan/latent_work.hpp"
@@ -21,18 +21,11 @@
 namespace attune::backends::dsv4 {
 
 /// Places of a workspace. From `work` on it is a copy of the plan's image; page ids come last.
-struct Parts {
-  float* partial_o = nullptr;
-  float* partial_maximum = nullptr;
-  float* partial_sum = nullptr;
-  float* scores = nullptr;          ///< [score_rows(), max_keys], with an indexer
-  std::int32_t* lists = nullptr;    ///< [tokens, list_keys()]
-  std::int32_t* lengths = nullptr;  ///< [tokens]
-  attention::LatentWork* work = nullptr;
-  attention::LatentGroup* groups = nullptr;
-  attention::LatentItem* items = nullptr;
-  attention::LatentMerge* merges = nullptr;
-  kernels::key_lists::sm80::Token* tokens = nullptr;           ///< [tokens]
+struct Parts : shared::cuda::LatentParts {
+  float* scores = nullptr;                            ///< [score_rows(), max_keys], with an indexer
+  std::int32_t* lists = nullptr;                      ///< [tokens, list_keys()]
+  std::int32_t* lengths = nullptr;                    ///< [tokens]
+  kernels::key_lists::sm80::Token* tokens = nullptr;  ///< [tokens]
   kernels::index_scores::sm90::Group* score_groups = nullptr;  ///< [tokens], with an indexer
   kernels::index_scores::sm90::Share* score_shares = nullptr;  ///< [launches, score_blocks]
   std::int32_t* seen = nullptr;                                ///< [tokens]: compressed keys

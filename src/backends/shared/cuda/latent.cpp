@@ -15,6 +15,7 @@
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/cuda/latent_params.hpp"
 #include "backends/shared/cuda/latent_setup.hpp"
+#include "backends/shared/cuda/latent_work.hpp"
 #include "backends/shared/latent_checks.hpp"
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
@@ -35,14 +36,7 @@ bool packed(const BackendContext& context) { return context.kv_layout == KvLayou
 
 /// Places of a workspace, counted and handed out by the same lines. From `work` on it is a copy of
 /// the plan's image; page ids come last.
-struct Parts {
-  float* partial_o = nullptr;
-  float* partial_maximum = nullptr;
-  float* partial_sum = nullptr;
-  attention::LatentWork* work = nullptr;
-  attention::LatentGroup* groups = nullptr;
-  attention::LatentItem* items = nullptr;
-  attention::LatentMerge* merges = nullptr;
+struct Parts : cuda::LatentParts {
   std::int32_t* arrivals = nullptr;
   std::int32_t* kv_indices = nullptr;
 };
@@ -50,14 +44,8 @@ struct Parts {
 Parts lay_out(plan::WorkspaceCutter& cut, const plan::LatentRules& rules, int dim_vo,
               const plan::LatentLimits& limits, std::int64_t kv_entries) {
   Parts parts;
-  const std::int64_t rows = limits.part_blocks * rules.rows;
-  parts.partial_o = cut.take<float>(rows * dim_vo);
-  parts.partial_maximum = cut.take<float>(rows);
-  parts.partial_sum = cut.take<float>(rows);
-  parts.work = cut.take<attention::LatentWork>(1);
-  parts.groups = cut.take<attention::LatentGroup>(rules.workers);
-  parts.items = cut.take<attention::LatentItem>(limits.items);
-  parts.merges = cut.take<attention::LatentMerge>(limits.merges);
+  cuda::cut_partials(cut, rules, limits, dim_vo, parts);
+  cuda::cut_lists(cut, rules, limits, parts);
   parts.arrivals = cut.take<std::int32_t>(limits.counters);
   parts.kv_indices = cut.take<std::int32_t>(kv_entries);
   return parts;
@@ -127,14 +115,7 @@ Status LatentBackend::fill(LatentPlan& plan, const BatchView& batch, Stream stre
                                        " page ids, the batch needs ", num_items, ", ", part_blocks,
                                        " and ", num_entries, ": make a new plan"));
   // The counters between the lists begin at zero.
-  plan.image.clear();
-  plan.image.cover(plan.parts.work, plan.parts.kv_indices + num_entries);
-  plan.image.put_one(plan.parts.work, {.num_items = static_cast<std::int32_t>(num_items),
-                                       .num_merges = static_cast<std::int32_t>(num_merges),
-                                       .most_parts = list.most_parts});
-  plan.image.put(plan.parts.groups, list.groups);
-  plan.image.put(plan.parts.items, list.items);
-  plan.image.put(plan.parts.merges, list.merges);
+  cuda::begin_image(plan.parts, list, plan.parts.kv_indices + num_entries, plan.image);
   plan.image.put(plan.parts.kv_indices, batch.kv_indices);
   return device::cuda::copy_to_device(
       plan.image.place(), plan.image.data(), plan.image.bytes(), stream,
@@ -209,22 +190,10 @@ Status LatentBackend::run(const Plan& plan, const LayerCall& call, Stream stream
   p.k_token_stride = keyless ? token : call.k_cache.stride[1];
   p.page_size = context_.page_size;
   p.causal = spec.causal ? 1 : 0;
-  p.work = mine.parts.work;
-  p.groups = mine.parts.groups;
-  p.items = mine.parts.items;
-  p.merges = mine.parts.merges;
   p.arrivals = mine.parts.arrivals;
   p.kv_indices = mine.parts.kv_indices;
-  p.partial_o = mine.parts.partial_o;
-  p.partial_maximum = mine.parts.partial_maximum;
-  p.partial_sum = mine.parts.partial_sum;
-  // No more than there can be to join, whatever a refresh brings.
-  const std::int64_t most_joined =
-      mine.limits.merges * p.lanes * p.heads_per_block * p.tokens_per_block * mla::kMergeSlices;
-  return setup_.launch(
-      {.blocks = plan::latent_groups(setup_.rules, mine.shape) * mine.shape.lanes,
-       .merge_blocks = static_cast<int>(std::min<std::int64_t>(setup_.merge_blocks, most_joined))},
-      p, native(stream));
+  cuda::set_work(mine.parts, p);
+  return setup_.launch(cuda::grid_of(setup_, mine.limits, mine.shape, p), p, native(stream));
 }
 
 }  // namespace
