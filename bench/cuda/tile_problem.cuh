@@ -145,7 +145,7 @@ struct Run {
   sm90::Operands operands;
   sm90::Params params;
   plan::PrefillSchedule schedule;
-  Array<plan::PrefillTile> items;
+  Array<attention::PrefillTile> items;
   kernels::tensor_map::Encoder encoder;
 
   Run(const Instance& chosen, Problem<T, Kv>& p) : instance(chosen) {
@@ -179,7 +179,7 @@ struct Run {
     batch.kv_indices = p.indices;
     batch.kv_last_page_len = p.last_page_len;
     plan::schedule_prefill(rules, batch, schedule);
-    items = Array<plan::PrefillTile>(schedule.tiles);
+    items = Array<attention::PrefillTile>(schedule.tiles);
 
     operands = {.q = p.q.get(),
                 .q_tokens = p.qo_indptr.back(),
@@ -195,7 +195,7 @@ struct Run {
     params.lse = p.lse.get();
     params.lse_token_stride = s.qo_heads;
     params.lse_head_stride = 1;
-    params.items = reinterpret_cast<const sm90::WorkItem*>(items.get());
+    params.items = items.get();
     const sm90::WorkList list{
         .num_items = static_cast<std::uint32_t>(schedule.num_items()),
         .num_listed = static_cast<std::uint32_t>(schedule.tiles.size()),

@@ -1,6 +1,6 @@
 // How prefill work is cut on a GPU, as planner and kernel share it (layer attention; a kernel may
-// include it). Rows are (query token, query head of one KV head), token-major: a GQA group's heads
-// share their keys in one block of rows.
+// include it). Items' rows are (query token, query head of one KV head), token-major: a GQA group's
+// heads share their keys in one block of rows. Hopper's kernels take tiles instead.
 #pragma once
 
 #include <cstdint>
@@ -42,5 +42,20 @@ struct PrefillWork {
   std::int32_t num_items = 0;
   std::int32_t reserved[7] = {0, 0, 0, 0, 0, 0, 0};
 };
+
+/// One tile of query rows of one head, or of neighbouring heads, against one request's keys.
+/// Positions and lengths count from the request's first key.
+struct PrefillTile {
+  std::int32_t q_token = 0;     ///< first row of q and o
+  std::int32_t q_tokens = 0;    ///< tokens from there to the request's end (may exceed the tile)
+  std::int32_t q_position = 0;  ///< of the first token; negative where qo_len > kv_len
+  std::int32_t head = 0;        ///< first query head, before what the item's number adds
+  std::int32_t kv_start = 0;    ///< ragged: first row of k and v; paged: first entry in kv_indices
+  std::int32_t kv_len = 0;
+  std::int32_t tile_begin = 0;  ///< key tiles [tile_begin, tile_end), at least one
+  std::int32_t tile_end = 0;
+  std::int32_t o_token = 0;  ///< levels of shared prefixes: first row of o and lse
+};
+static_assert(sizeof(PrefillTile) == 36);
 
 }  // namespace attune::attention

@@ -12,21 +12,11 @@
 
 #include <attune/batch.hpp>
 
+#include "attention/prefill_list.hpp"
+
 namespace attune::plan {
 
-/// One tile of query rows of one head. Positions and lengths are relative to the request's first
-/// key.
-struct PrefillTile {
-  std::int32_t q_token = 0;     ///< first row of q and o
-  std::int32_t q_tokens = 0;    ///< tokens from there to the request's end
-  std::int32_t q_position = 0;  ///< negative where qo_len > kv_len
-  std::int32_t head = 0;        ///< first query head, in lists that name heads
-  std::int32_t kv_start = 0;    ///< kv_indptr of the request
-  std::int32_t kv_len = 0;
-  std::int32_t tile_begin = 0;  ///< key tiles [tile_begin, tile_end), at least one
-  std::int32_t tile_end = 0;
-  std::int32_t o_token = 0;  ///< levels of shared prefixes: first row of o
-};
+using attention::PrefillTile;
 
 struct PrefillRules {
   std::int32_t tile_tokens = 128;  ///< query tokens a tile

@@ -27,11 +27,10 @@ class WorkspaceImage {
     bytes_.resize(offset(end));
   }
 
-  /// A list to its place, which is covered. `values` has its elements one behind the other, laid out
-  /// as the kernel's T is.
+  /// A list to its place, which is covered. `values` has its elements one behind the other.
   template <class T, class Values>
   void put(const T* part, const Values& values) {
-    static_assert(sizeof(T) == sizeof(*std::data(values)));
+    static_assert(std::is_same_v<T, std::remove_cvref_t<decltype(*std::data(values))>>);
     static_assert(std::is_trivially_copyable_v<T>);
     if (std::size(values) > 0)
       std::memcpy(bytes_.data() + offset(part), std::data(values), std::size(values) * sizeof(T));

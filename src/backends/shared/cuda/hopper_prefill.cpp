@@ -28,7 +28,7 @@ struct Parts {
   std::byte* rows = nullptr;       ///< of keys and values that are copied first
   sm90::WorkList* list = nullptr;  ///< from here on a copy of the plan's image
   std::uint32_t* num_rows = nullptr;
-  sm90::WorkItem* items = nullptr;
+  attention::PrefillTile* items = nullptr;
   std::int32_t* kv_indices = nullptr;
 };
 Parts lay_out(plan::WorkspaceCutter& cut, std::int64_t row_bytes, std::int64_t max_items,
@@ -37,7 +37,7 @@ Parts lay_out(plan::WorkspaceCutter& cut, std::int64_t row_bytes, std::int64_t m
   parts.rows = cut.take<std::byte>(row_bytes);
   parts.list = cut.take<sm90::WorkList>(1);
   parts.num_rows = cut.take<std::uint32_t>(1);
-  parts.items = cut.take<sm90::WorkItem>(max_items);
+  parts.items = cut.take<attention::PrefillTile>(max_items);
   parts.kv_indices = cut.take<std::int32_t>(kv_entries);
   return parts;
 }
@@ -95,7 +95,7 @@ Status HopperPrefill::fill(HopperPlan& plan, const BatchView& batch, Stream stre
                                        ": make a new plan"));
   const auto num_rows = static_cast<std::uint32_t>(rows);
   const sm90::WorkList list = tiler_.schedule(plan.choice, batch, plan.schedule);
-  const std::vector<plan::PrefillTile>& tiles = plan.schedule.tiles;
+  const std::vector<attention::PrefillTile>& tiles = plan.schedule.tiles;
   const auto num_items = static_cast<std::int64_t>(tiles.size());
   const auto num_entries = static_cast<std::int64_t>(batch.kv_indices.size());
   if (num_items > plan.max_items || num_entries > plan.max_entries) {

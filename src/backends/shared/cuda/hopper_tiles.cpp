@@ -212,7 +212,7 @@ sm90::WorkList Tiler::schedule(const Choice& choice, const BatchView& batch,
                                plan::PrefillSchedule& schedule) const {
   plan::schedule_prefill(rules(choice.kernel, choice.pack_shift), batch, schedule);
   if (choice.copies_first && batch.source == KvSource::paged)
-    for (plan::PrefillTile& tile : schedule.tiles) tile.kv_start *= page_size_;
+    for (attention::PrefillTile& tile : schedule.tiles) tile.kv_start *= page_size_;
   return {.num_items = static_cast<std::uint32_t>(schedule.num_items()),
           .num_listed = static_cast<std::uint32_t>(schedule.tiles.size()),
           .heads_together = static_cast<std::uint32_t>(schedule.heads_together)};

@@ -18,8 +18,6 @@
 
 namespace attune::backends::shared::hopper {
 
-static_assert(sizeof(plan::PrefillTile) == sizeof(kernels::ragged_prefill::sm90::WorkItem));
-
 /// The option or type that keeps a spec from these kernels; empty: none does. Head dims and pages
 /// are for Tiler::make to find.
 [[nodiscard]] std::string_view unserved(const AttentionSpec& spec);
@@ -71,7 +69,7 @@ class Tiler {
   /// Where a run finds its plan on the device.
   struct Lists {
     kernels::ragged_prefill::sm90::WorkList* list = nullptr;
-    const kernels::ragged_prefill::sm90::WorkItem* items = nullptr;
+    const attention::PrefillTile* items = nullptr;
     const std::int32_t* kv_indices = nullptr;
     std::byte* rows = nullptr;  ///< where the choice copies first: room for max_rows …
     std::int64_t max_rows = 0;

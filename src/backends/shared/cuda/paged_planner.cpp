@@ -200,15 +200,15 @@ Parts lay_out(const Setup& setup, const Sizes& n, plan::WorkspaceCutter& cut) {
   parts.state_first = cut.take<std::int32_t>(n.state_tokens > 0 ? n.state_tokens + 1 : 0);
   parts.states = cut.take<std::int32_t>(n.state_rows);
   parts.level_work = cut.take<sm90::WorkList>(n.max_level_tiles > 0 ? 1 : 0);
-  parts.level_items = cut.take<sm90::WorkItem>(n.max_level_tiles);
+  parts.level_items = cut.take<attention::PrefillTile>(n.max_level_tiles);
   parts.prefill_work = cut.take<attention::PrefillWork>(1);
   parts.tile_work = reinterpret_cast<sm90::WorkList*>(parts.prefill_work);
   parts.num_rows = cut.take<std::uint32_t>(1);
   auto* items = cut.take<std::byte>(
       std::max(n.max_items * static_cast<std::int64_t>(sizeof(attention::PrefillItem)),
-               n.max_tiles * static_cast<std::int64_t>(sizeof(sm90::WorkItem))));
+               n.max_tiles * static_cast<std::int64_t>(sizeof(attention::PrefillTile))));
   parts.items = reinterpret_cast<attention::PrefillItem*>(items);
-  parts.tiles = reinterpret_cast<sm90::WorkItem*>(items);
+  parts.tiles = reinterpret_cast<attention::PrefillTile*>(items);
   parts.decode_work = cut.take<attention::DecodeWork>(1);
   parts.chunks = cut.take<attention::DecodeChunk>(n.max_chunks);
   parts.mask = cut.take<std::uint8_t>(n.mask_bytes);

@@ -82,13 +82,13 @@ struct Parts {
   std::int32_t* state_first = nullptr;
   std::int32_t* states = nullptr;
   kernels::ragged_prefill::sm90::WorkList* level_work = nullptr;
-  kernels::ragged_prefill::sm90::WorkItem* level_items = nullptr;
+  attention::PrefillTile* level_items = nullptr;
   attention::PrefillWork* prefill_work = nullptr;
   attention::PrefillItem* items = nullptr;
   // In the place of these two where the plan's choice is tiled.
   kernels::ragged_prefill::sm90::WorkList* tile_work = nullptr;
   std::uint32_t* num_rows = nullptr;
-  kernels::ragged_prefill::sm90::WorkItem* tiles = nullptr;
+  attention::PrefillTile* tiles = nullptr;
   attention::DecodeWork* decode_work = nullptr;
   attention::DecodeChunk* chunks = nullptr;
   std::uint8_t* mask = nullptr;
@@ -124,7 +124,7 @@ class PagedPlan final : public Plan {
   plan::PrefillList prefill;
   plan::PrefillSchedule schedule;  ///< instead, where prefill_choice is tiled
   plan::StateList states;
-  std::vector<plan::PrefillTile> level_tiles;
+  std::vector<attention::PrefillTile> level_tiles;
   // Settled by plan(), because a captured run launches what it launches.
   bool cascades = false;  ///< everything writes states
   bool tiled = false;     ///< levels are tiles of Setup::level

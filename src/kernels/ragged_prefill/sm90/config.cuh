@@ -123,7 +123,7 @@ struct Shared {
   ptx::Mbarrier item_full[kItemStages];
   ptx::Mbarrier item_wanted;
 
-  WorkItem item[kItemStages];  ///< tile_end 0 = no more work
+  PrefillTile item[kItemStages];  ///< tile_end 0 = no more work
 };
 
 /// With memory of its own for finished tiles.

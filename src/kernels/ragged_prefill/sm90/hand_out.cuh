@@ -102,7 +102,7 @@ class HandOut {
     first_ = false;
     const std::uint32_t number = source_.take();
     if (threadIdx.x % 32 == 0) {
-      WorkItem item;
+      PrefillTile item;
       if (number < source_.count()) {
         const ItemSource::Place place = source_.place(number);
         item = params_.items[place.listed];
@@ -117,7 +117,7 @@ class HandOut {
 
   /// Of the item published last, into an empty stage.
   __device__ void bring_queries() {
-    const WorkItem& item = shared_.item[at_.stage];
+    const PrefillTile& item = shared_.item[at_.stage];
     ended_ = item.tile_end == 0;
     if (threadIdx.x % 32 == 0) {
       ptx::Mbarrier& full = shared_.q_full[ring_.stage];

@@ -121,7 +121,7 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
     issue_qk<C>(s, q_tile + q.stage * kQStep, k_tile + k.stage * kKStep);
     ptx::wgmma_commit();
   };
-  const auto wait_for_values = [&](bool first, const WorkItem& item) {
+  const auto wait_for_values = [&](bool first, const PrefillTile& item) {
     ptx::mbarrier_wait(shared.v_full[v.stage], v.parity);
     const int end = item.tile_end * C::kKeyTile;
     landed();
@@ -143,7 +143,7 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
   if (warpgroup == C::kWarpgroups - 1) turn_pass();
   wait_for_queries();
   Ring<kItemStages> at;
-  WorkItem item = shared.item[0];
+  PrefillTile item = shared.item[0];
   if (item.tile_end != 0) {
     float s[C::kKeyTile / 2];
     wait_for_keys(false);
@@ -225,7 +225,7 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
     ptx::wgmma_fence();
     start_pv(accumulate);
     if constexpr (!C::kWidened) wait_for_queries();
-    const WorkItem next = shared.item[at.stage];
+    const PrefillTile next = shared.item[at.stage];
     float s[C::kKeyTile / 2];
     // Behind the last item the product runs on old bytes, unused: a branch around it would make the
     // assembler lose track of which products are under way (C7514).

@@ -27,7 +27,7 @@ __device__ __forceinline__ PagePlace page_place(const Params& params, int key) {
 }
 
 /// The tile of an item with which the next item is asked for.
-__device__ __forceinline__ int tile_to_want_at(const WorkItem& item) {
+__device__ __forceinline__ int tile_to_want_at(const PrefillTile& item) {
   return min(item.tile_end - 1, item.tile_begin + kTilesLeft);
 }
 template <class S>
@@ -54,7 +54,7 @@ class TileLoader {
   __device__ void load_all(SharedOf<C>& shared, bool wants_items) {
     for (Ring<kItemStages> at;; at.advance()) {
       ptx::mbarrier_wait(shared.item_full[at.stage], at.parity);
-      const WorkItem item = shared.item[at.stage];
+      const PrefillTile item = shared.item[at.stage];
       if (item.tile_end == 0) return;
       const int head = item.head / params_.group;
       const int want_at = tile_to_want_at(item);
@@ -126,7 +126,7 @@ class TileLoader {
     int token[kSlices];
   };
   /// A tile ahead: page ids come from far.
-  __device__ Slots find_slots(const WorkItem& item, int tile) {
+  __device__ Slots find_slots(const PrefillTile& item, int tile) {
     Slots slots;
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice) {

@@ -19,7 +19,7 @@ inline constexpr float kLn2 = 0.69314718f;
 struct Place {
   int token;  ///< counted from the item's first
   int head;
-  __device__ __forceinline__ Place(const Params& params, const WorkItem& item, int row)
+  __device__ __forceinline__ Place(const Params& params, const PrefillTile& item, int row)
       : token(row >> params.pack_shift), head(item.head + (row & ((1 << params.pack_shift) - 1))) {}
 };
 
@@ -28,7 +28,7 @@ struct Place {
 template <class C>
 __device__ __forceinline__ void normalise(Accumulators<C>& o, float (&lse)[2], const RowState& rows,
                                           const Params& params, int first_row,
-                                          const WorkItem& item) {
+                                          const PrefillTile& item) {
   float inverse[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -47,13 +47,13 @@ __device__ __forceinline__ void normalise(Accumulators<C>& o, float (&lse)[2], c
 
 /// The first row of o and lse.
 template <class C>
-__device__ __forceinline__ int output_token(const WorkItem& item) {
+__device__ __forceinline__ int output_token(const PrefillTile& item) {
   return C::kOutput == Output::states ? item.o_token : item.q_token;
 }
 
 template <class C>
 __device__ __forceinline__ void write_lse(const float (&lse)[2], const Params& params,
-                                          int first_row, const WorkItem& item) {
+                                          int first_row, const PrefillTile& item) {
   if (params.lse == nullptr) return;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -69,7 +69,7 @@ __device__ __forceinline__ void write_lse(const float (&lse)[2], const Params& p
 /// in slices; they trade so that each writes 16 whole bytes.
 template <class C>
 __device__ __forceinline__ void write_rows(Accumulators<C>& o, const Params& params, int first_row,
-                                           const WorkItem& item) {
+                                           const PrefillTile& item) {
   using Element = typename C::Outer;
   const int quarter = static_cast<int>(threadIdx.x % 4);
 #pragma unroll
@@ -108,7 +108,7 @@ __device__ __forceinline__ void write_rows(Accumulators<C>& o, const Params& par
 /// The same in fp32, a pair a store: four threads write a whole sector.
 template <class C>
 __device__ __forceinline__ void write_states(Accumulators<C>& o, const Params& params,
-                                             int first_row, const WorkItem& item) {
+                                             int first_row, const PrefillTile& item) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const Place place(params, item, first_row + 8 * h);
@@ -155,7 +155,7 @@ class Writer {
                     int warpgroup)
       : shared_(shared), params_(params), map_(map), warpgroup_(warpgroup) {}
 
-  __device__ __forceinline__ void write(Accumulators<C>& o, int first_row, const WorkItem& item,
+  __device__ __forceinline__ void write(Accumulators<C>& o, int first_row, const PrefillTile& item,
                                         int stage) {
     if constexpr (C::kOutput == Output::registers) {
       write_rows<C>(o, params_, first_row, item);

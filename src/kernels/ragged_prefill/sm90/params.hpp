@@ -4,25 +4,14 @@
 
 #include <cstdint>
 
+#include "attention/prefill_list.hpp"
 #include "base/fast_divisor.hpp"
 
 namespace attune::kernels::ragged_prefill::sm90 {
 
-/// One tile of query rows of one head against one request's keys. A tile is `rows >> pack_shift`
-/// tokens of `1 << pack_shift` neighbouring heads.
-struct WorkItem {
-  std::int32_t q_token = 0;     ///< first row of q and o
-  std::int32_t q_tokens = 0;    ///< valid tokens from q_token on (may exceed the tile)
-  std::int32_t q_position = 0;  ///< of the first token, counted from the first key; may be negative
-  std::int32_t head = 0;        ///< first query head, before what the item's number adds
-  std::int32_t kv_start =
-      0;  ///< ragged: first row of k and v; paged: first entry of the page table
-  std::int32_t kv_len = 0;
-  std::int32_t tile_begin = 0;  ///< key tiles [tile_begin, tile_end), never empty, walked backwards
-  std::int32_t tile_end = 0;
-  std::int32_t o_token = 0;  ///< Output::states: first row of o and lse
-};
-static_assert(sizeof(WorkItem) == 36);
+/// A tile is `rows >> pack_shift` tokens of `1 << pack_shift` neighbouring heads; its key tiles are
+/// walked backwards.
+using attention::PrefillTile;
 
 /// On the device, so that a captured launch meets the numbers of the newest plan. A launch finds
 /// `next` and `finished` 0 and leaves them 0. Every head has the listed items once: item n of all
@@ -46,7 +35,7 @@ struct Params {
   std::int64_t lse_head_stride = 0;
 
   WorkList* list = nullptr;
-  const WorkItem* items = nullptr;  ///< [list->num_listed], longest first
+  const PrefillTile* items = nullptr;  ///< [list->num_listed], longest first
 
   const std::int32_t* kv_indices = nullptr;  ///< page ids; nullptr = ragged
   base::FastDivisor page;                    ///< tokens of a page

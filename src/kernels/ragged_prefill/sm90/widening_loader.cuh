@@ -28,14 +28,14 @@ class TileStream {
     if (open_ && --tile_ >= tile_begin_) return true;
     if (open_) at_.advance();
     duty_.wait(shared_.item_full[at_.stage], at_.parity);
-    const WorkItem& item = shared_.item[at_.stage];
+    const PrefillTile& item = shared_.item[at_.stage];
     open_ = item.tile_end != 0;
     tile_ = item.tile_end - 1;
     tile_begin_ = item.tile_begin;
     return open_;
   }
   /// Of the tile; its place is not given to another before the tile has been used.
-  __device__ const WorkItem& item() const { return shared_.item[at_.stage]; }
+  __device__ const PrefillTile& item() const { return shared_.item[at_.stage]; }
   __device__ int tile() const { return tile_; }
 
  private:
@@ -116,7 +116,7 @@ class WideningLoader {
     if (ended_ || (!may_wait && !stream.ready())) return false;
     ended_ = !stream.next();
     if (ended_) return false;
-    const WorkItem& item = stream.item();
+    const PrefillTile& item = stream.item();
     if (wants_items && stream.tile() == tile_to_want_at(item)) want_item(shared);
     const int first_key = stream.tile() * C::kKeyTile + share_begin_;
     const int valid = max(0, min(kRows, item.kv_len - first_key));
