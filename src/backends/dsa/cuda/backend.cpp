@@ -12,6 +12,7 @@
 #include "backends/dsa/cuda/plan.hpp"
 #include "backends/dsa/descriptor.hpp"
 #include "backends/shared/alignment.hpp"
+#include "backends/shared/cuda/card.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/cuda/latent_params.hpp"
 #include "backends/shared/cuda/latent_setup.hpp"
@@ -142,21 +143,16 @@ Status DsaBackend::append_kv(const LayerCall& call, Stream stream) {
 }
 
 void DsaBackend::begin_selection(DsaPlan& plan) const {
-  shared::cuda::Selection& selection = plan.selection;
+  plan.selection = {.tokens = plan.sizes.tokens,
+                    .max_keys = plan.sizes.max_kv_len,
+                    .page_size = context_.page_size,
+                    .parts = plan.parts,
+                    .kv_indices = plan.parts.kv_indices,
+                    .slots = plan.parts.slots,
+                    .slots_stride = context_.spec.index_topk,
+                    .kept = plan.parts.kept};
   selector_.begin(std::max<std::int64_t>(1, plan.facts.max_qo_len), plan.sizes.score_rows(),
-                  selection);
-  selection.tokens = plan.sizes.tokens;
-  selection.max_keys = plan.sizes.max_kv_len;
-  selection.page_size = context_.page_size;
-  selection.scores = plan.parts.scores;
-  selection.groups = plan.parts.score_groups;
-  selection.shares = plan.parts.score_shares;
-  selection.visible = plan.parts.visible;
-  selection.entry_begin = plan.parts.entry_begin;
-  selection.kv_indices = plan.parts.kv_indices;
-  selection.slots = plan.parts.slots;
-  selection.slots_stride = context_.spec.index_topk;
-  selection.kept = plan.parts.kept;
+                  plan.selection);
 }
 
 mla::Params DsaBackend::params_of(const DsaPlan& plan, const LayerCall& call) const {
@@ -204,11 +200,8 @@ Status DsaBackend::run(const Plan& plan, const LayerCall& call, Stream stream) {
 
 Result<std::unique_ptr<Backend>> make_cuda(const BackendContext& context) {
   if (Status s = check_context(context); !s.ok()) return s;
-  const auto card = shared::cuda::enter_card(context);
+  const auto card = shared::cuda::enter_hopper(kDescriptor.name, context);
   if (!card.ok()) return card.status();
-  if (card->sm != 90)
-    return unsupported(base::join("dsa was made for compute capability 9.0, have ", card->sm / 10,
-                                  ".", card->sm % 10));
   auto selector = shared::cuda::Selector::make(context.spec, card->num_sms);
   if (!selector.ok()) return selector.status();
   auto latent = shared::cuda::latent_setup(context, *card, shared::cuda::LatentKeys::lists);

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/join.hpp"
-#include "base/math.hpp"
 #include "plan/workspace.hpp"
 
 namespace attune::backends::dsa {
@@ -16,11 +14,7 @@ Parts lay_out(plan::WorkspaceCutter& cut, const Sizes& n) {
   parts.slots = cut.take<std::int32_t>(n.tokens * n.topk);
   parts.kept = cut.take<std::int32_t>(n.tokens);
   shared::cuda::cut_lists(cut, n.rules, n.limits, parts);
-  parts.score_groups = cut.take<kernels::index_scores::sm90::Group>(n.tokens);
-  parts.score_shares = cut.take<kernels::index_scores::sm90::Share>(
-      base::ceil_div(n.tokens, n.score_rows()) * n.score_blocks);
-  parts.visible = cut.take<std::int32_t>(n.tokens);
-  parts.entry_begin = cut.take<std::int32_t>(n.tokens);
+  shared::cuda::cut_selection(cut, n.tokens, n.score_rows(), n.score_blocks, parts);
   parts.kv_indices = cut.take<std::int32_t>(n.kv_entries);
   return parts;
 }
@@ -46,24 +40,6 @@ void place_tokens(const BatchView& batch, DsaPlan& plan) {
   }
 }
 
-Status check_room(const BatchView& batch, const DsaPlan& plan) {
-  const Sizes& room = plan.sizes;
-  const auto items = static_cast<std::int64_t>(plan.list.items.size());
-  const auto merges = static_cast<std::int64_t>(plan.list.merges.size());
-  const std::int64_t blocks = std::int64_t{plan.list.places} * plan.shape.lanes;
-  const auto entries = static_cast<std::int64_t>(batch.kv_indices.size());
-  const std::int64_t longest =
-      plan.visible.empty() ? 0 : *std::max_element(plan.visible.begin(), plan.visible.end());
-  if (items <= room.limits.items && merges <= room.limits.merges &&
-      blocks <= room.limits.part_blocks && entries <= room.kv_entries && longest <= room.max_kv_len)
-    return {};
-  return invalid_argument(base::join("the plan's workspace holds ", room.limits.items, " items, ",
-                                     room.limits.part_blocks, " parts, ", room.kv_entries,
-                                     " page ids and scores of ", room.max_kv_len,
-                                     " keys, the batch needs ", items, ", ", blocks, ", ", entries,
-                                     " and ", longest, ": make a new plan"));
-}
-
 }  // namespace
 
 std::size_t workspace_bytes(const Sizes& sizes) {
@@ -81,15 +57,14 @@ Status make_image(const BatchView& batch, bool first, DsaPlan& plan) {
   place_tokens(batch, plan);
   shared::cuda::list_token_work(plan.token_indptr, plan.key_indptr, plan.sizes.topk,
                                 plan.sizes.rules, first, plan.shape, plan.list);
-  if (Status s = check_room(batch, plan); !s.ok()) return s;
-  shared::cuda::list_scores(plan.visible, plan.entry_begin, plan.selection.rules,
-                            plan.selection.list);
-  shared::cuda::begin_image(plan.parts, plan.list, plan.parts.kv_indices + batch.kv_indices.size(),
-                            plan.image);
-  plan.image.put(plan.parts.score_groups, plan.selection.list.groups);
-  plan.image.put(plan.parts.score_shares, plan.selection.list.shares);
-  plan.image.put(plan.parts.visible, plan.visible);
-  plan.image.put(plan.parts.entry_begin, plan.entry_begin);
+  const std::size_t entries = batch.kv_indices.size();
+  if (Status s = shared::cuda::check_room(plan.sizes.limits, plan.sizes.kv_entries, plan.shape,
+                                          plan.list, entries);
+      !s.ok())
+    return s;
+  if (Status s = shared::cuda::check_seen(plan.selection, plan.visible); !s.ok()) return s;
+  shared::cuda::begin_image(plan.parts, plan.list, plan.parts.kv_indices + entries, plan.image);
+  shared::cuda::put_selection(plan.visible, plan.entry_begin, plan.selection, plan.image);
   plan.image.put(plan.parts.kv_indices, batch.kv_indices);
   return {};
 }

@@ -17,14 +17,9 @@
 namespace attune::backends::dsa {
 
 /// Places of a workspace. From `work` on it is a copy of the plan's image; page ids come last.
-struct Parts : shared::cuda::LatentParts {
-  float* scores = nullptr;                                     ///< [score_rows(), max_kv_len]
-  std::int32_t* slots = nullptr;                               ///< [tokens, topk]
-  std::int32_t* kept = nullptr;                                ///< [tokens]
-  kernels::index_scores::sm90::Group* score_groups = nullptr;  ///< [tokens]
-  kernels::index_scores::sm90::Share* score_shares = nullptr;  ///< [launches, score_blocks]
-  std::int32_t* visible = nullptr;                             ///< [tokens]
-  std::int32_t* entry_begin = nullptr;                         ///< [tokens]
+struct Parts : shared::cuda::LatentParts, shared::cuda::SelectionParts {
+  std::int32_t* slots = nullptr;  ///< [tokens, topk]
+  std::int32_t* kept = nullptr;   ///< [tokens]
   std::int32_t* kv_indices = nullptr;
 };
 

@@ -14,6 +14,7 @@
 #include "backends/dsv4/cuda/plan.hpp"
 #include "backends/dsv4/descriptor.hpp"
 #include "backends/shared/alignment.hpp"
+#include "backends/shared/cuda/card.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/cuda/latent_params.hpp"
 #include "backends/shared/cuda/latent_setup.hpp"
@@ -123,23 +124,20 @@ void Dsv4Backend::take_spare_room(std::int64_t spare_bytes, Sizes& sizes) const 
   if (selector_) sizes.scores = std::min(rows, sizes.tokens) * sizes.max_keys;
 }
 
+/// Its keys are the compressed ones; without an indexer there is only how many a token may see.
 void Dsv4Backend::begin_selection(Dsv4Plan& plan) const {
-  shared::cuda::Selection& selection = plan.selection;
+  plan.selection = {.tokens = plan.sizes.tokens,
+                    .max_keys = plan.sizes.max_keys,
+                    .page_size = keys_of_page(),
+                    .parts = plan.parts,
+                    .kv_indices = plan.parts.kv_indices,
+                    .slots = plan.parts.lists,
+                    .slots_stride = plan.sizes.list_keys(),
+                    .slots_before = plan.parts.window_keys,
+                    .kept = plan.parts.lengths};
+  if (!selector_) return;
   selector_->begin(std::max<std::int64_t>(1, plan.facts.max_qo_len), plan.sizes.score_rows(),
-                   selection);
-  selection.tokens = plan.sizes.tokens;
-  selection.max_keys = plan.sizes.max_keys;
-  selection.page_size = keys_of_page();
-  selection.scores = plan.parts.scores;
-  selection.groups = plan.parts.score_groups;
-  selection.shares = plan.parts.score_shares;
-  selection.visible = plan.parts.seen;
-  selection.entry_begin = plan.parts.entry_begin;
-  selection.kv_indices = plan.parts.kv_indices;
-  selection.slots = plan.parts.lists;
-  selection.slots_stride = plan.sizes.list_keys();
-  selection.slots_before = plan.parts.window_keys;
-  selection.kept = plan.parts.lengths;
+                   plan.selection);
 }
 
 Status Dsv4Backend::fill(Dsv4Plan& plan, const BatchView& batch, bool first, Stream stream) const {
@@ -173,7 +171,7 @@ Result<PlanHandle> Dsv4Backend::plan(const BatchView& batch, const Workspace& wo
   if (Status s = shared::cuda::check_workspace(workspace, wanted); !s.ok()) return s;
   take_spare_room(static_cast<std::int64_t>(workspace.device_bytes - wanted), made->sizes);
   made->parts = lay_out(workspace.device, made->sizes);
-  if (selector_) begin_selection(*made);
+  begin_selection(*made);
   if (Status s = fill(*made, batch, true, stream); !s.ok()) return s;
   return PlanHandle(std::move(made));
 }
@@ -303,11 +301,8 @@ Status check_context(const BackendContext& context) {
 
 Result<std::unique_ptr<Backend>> make_cuda(const BackendContext& context) {
   if (Status s = check_context(context); !s.ok()) return s;
-  const auto card = shared::cuda::enter_card(context);
+  const auto card = shared::cuda::enter_hopper(kDescriptor.name, context);
   if (!card.ok()) return card.status();
-  if (card->sm != 90)
-    return unsupported(base::join("dsv4 was made for compute capability 9.0, have ", card->sm / 10,
-                                  ".", card->sm % 10));
   std::optional<shared::cuda::Selector> selector;
   if (context.spec.index_topk > 0) {
     auto made = shared::cuda::Selector::make(context.spec, card->num_sms);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "attention/mask.hpp"
-#include "base/join.hpp"
 #include "base/math.hpp"
 #include "plan/workspace.hpp"
 
@@ -19,11 +18,7 @@ Parts lay_out(plan::WorkspaceCutter& cut, const Sizes& n) {
   shared::cuda::cut_lists(cut, n.rules, n.limits, parts);
   parts.tokens = cut.take<kernels::key_lists::sm80::Token>(n.tokens);
   const std::int64_t scored = n.topk > 0 ? n.tokens : 0;
-  parts.score_groups = cut.take<kernels::index_scores::sm90::Group>(scored);
-  parts.score_shares = cut.take<kernels::index_scores::sm90::Share>(
-      base::ceil_div(scored, n.score_rows()) * n.score_blocks);
-  parts.seen = cut.take<std::int32_t>(scored);
-  parts.entry_begin = cut.take<std::int32_t>(scored);
+  shared::cuda::cut_selection(cut, scored, n.score_rows(), n.score_blocks, parts);
   parts.window_keys = cut.take<std::int32_t>(scored);
   parts.kv_indices = cut.take<std::int32_t>(n.kv_entries);
   return parts;
@@ -83,24 +78,6 @@ void place_tokens(const AttentionSpec& spec, const BatchView& batch, Dsv4Plan& p
   }
 }
 
-Status check_room(const Dsv4Plan& plan) {
-  const Sizes& room = plan.sizes;
-  const auto items = static_cast<std::int64_t>(plan.list.items.size());
-  const auto merges = static_cast<std::int64_t>(plan.list.merges.size());
-  const std::int64_t blocks = std::int64_t{plan.list.places} * plan.shape.lanes;
-  const auto entries = static_cast<std::int64_t>(plan.kv_indices.size());
-  const std::int64_t most =
-      plan.seen.empty() ? 0 : *std::max_element(plan.seen.begin(), plan.seen.end());
-  if (items <= room.limits.items && merges <= room.limits.merges &&
-      blocks <= room.limits.part_blocks && entries <= room.kv_entries && most <= room.max_keys)
-    return {};
-  return invalid_argument(base::join("the plan's workspace holds ", room.limits.items, " items, ",
-                                     room.limits.part_blocks, " parts, ", room.kv_entries,
-                                     " page ids and lists over ", room.max_keys,
-                                     " compressed keys, the batch needs ", items, ", ", blocks,
-                                     ", ", entries, " and ", most, ": make a new plan"));
-}
-
 }  // namespace
 
 std::size_t workspace_bytes(const Sizes& sizes) {
@@ -118,17 +95,17 @@ Status make_image(const AttentionSpec& spec, const BatchView& batch, bool first,
   place_tokens(spec, batch, plan);
   shared::cuda::list_token_work(plan.token_indptr, plan.key_indptr, plan.sizes.list_keys(),
                                 plan.sizes.rules, first, plan.shape, plan.list);
-  if (Status s = check_room(plan); !s.ok()) return s;
+  if (Status s = shared::cuda::check_room(plan.sizes.limits, plan.sizes.kv_entries, plan.shape,
+                                          plan.list, plan.kv_indices.size());
+      !s.ok())
+    return s;
+  if (Status s = shared::cuda::check_seen(plan.selection, plan.seen); !s.ok()) return s;
   shared::cuda::begin_image(plan.parts, plan.list, plan.parts.kv_indices + plan.kv_indices.size(),
                             plan.image);
   plan.image.put(plan.parts.tokens, plan.tokens);
   plan.image.put(plan.parts.kv_indices, plan.kv_indices);
   if (plan.sizes.topk == 0) return {};
-  shared::cuda::list_scores(plan.seen, plan.entry_begin, plan.selection.rules, plan.selection.list);
-  plan.image.put(plan.parts.score_groups, plan.selection.list.groups);
-  plan.image.put(plan.parts.score_shares, plan.selection.list.shares);
-  plan.image.put(plan.parts.seen, plan.seen);
-  plan.image.put(plan.parts.entry_begin, plan.entry_begin);
+  shared::cuda::put_selection(plan.seen, plan.entry_begin, plan.selection, plan.image);
   plan.image.put(plan.parts.window_keys, plan.window_keys);
   return {};
 }

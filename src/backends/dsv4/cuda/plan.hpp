@@ -21,16 +21,12 @@
 namespace attune::backends::dsv4 {
 
 /// Places of a workspace. From `work` on it is a copy of the plan's image; page ids come last.
-struct Parts : shared::cuda::LatentParts {
-  float* scores = nullptr;                            ///< [score_rows(), max_keys], with an indexer
+/// Those of a selection are of compressed keys, and empty without an indexer.
+struct Parts : shared::cuda::LatentParts, shared::cuda::SelectionParts {
   std::int32_t* lists = nullptr;                      ///< [tokens, list_keys()]
   std::int32_t* lengths = nullptr;                    ///< [tokens]
   kernels::key_lists::sm80::Token* tokens = nullptr;  ///< [tokens]
-  kernels::index_scores::sm90::Group* score_groups = nullptr;  ///< [tokens], with an indexer
-  kernels::index_scores::sm90::Share* score_shares = nullptr;  ///< [launches, score_blocks]
-  std::int32_t* seen = nullptr;                                ///< [tokens]: compressed keys
-  std::int32_t* entry_begin = nullptr;  ///< [tokens]: of the request's compressed keys
-  std::int32_t* window_keys = nullptr;  ///< [tokens]
+  std::int32_t* window_keys = nullptr;                ///< [tokens], with an indexer
   /// Of compressed keys, request by request, then of windows.
   std::int32_t* kv_indices = nullptr;
 };

@@ -4,13 +4,11 @@
 #include <utility>
 #include <vector>
 
-#include <cuda_runtime_api.h>
-
 #include <attune/validate.hpp>
 
+#include "backends/shared/cuda/card.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/cuda/hopper_tiles.hpp"
-#include "base/cuda/status.hpp"
 #include "base/join.hpp"
 #include "base/math.hpp"
 #include "device/cuda/memory.hpp"
@@ -21,7 +19,6 @@ namespace attune::backends::shared {
 namespace {
 
 namespace sm90 = kernels::ragged_prefill::sm90;
-using base::cuda::call_status;
 
 /// Offsets of a workspace, counted and handed out by the same lines.
 struct Parts {
@@ -183,13 +180,8 @@ Result<std::unique_ptr<Backend>> make_hopper_prefill(const BackendContext& conte
                                                      sm90::Strategy strategy) {
   if (Status s = check_context(context, descriptor.name); !s.ok()) return s;
   const AttentionSpec& spec = context.spec;
-  const auto card = device::cuda::card_facts(context.device.index);
-  if (!card.ok()) return card.status();
-  if (card->sm != 90)
-    return unsupported(base::join(descriptor.name, " wants compute capability 9.0, have ",
-                                  card->sm / 10, ".", card->sm % 10));
-  if (Status s = call_status(cudaSetDevice(context.device.index), "cudaSetDevice"); !s.ok())
-    return s;
+  if (const auto card = cuda::enter_hopper(descriptor.name, context); !card.ok())
+    return card.status();
   auto tiler = hopper::Tiler::make(context, strategy, true);
   if (!tiler.ok()) return tiler.status();
   if (!tiler->serves(KvSource::ragged) || !tiler->serves(KvSource::paged))

@@ -12,6 +12,7 @@
 
 #include "attention/packed_latent.hpp"
 #include "backends/shared/alignment.hpp"
+#include "backends/shared/cuda/card.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/cuda/latent_params.hpp"
 #include "backends/shared/cuda/latent_setup.hpp"
@@ -101,21 +102,12 @@ Result<attention::BatchFacts> LatentBackend::facts_of(const BatchView& batch) co
 
 Status LatentBackend::fill(LatentPlan& plan, const BatchView& batch, Stream stream) const {
   plan::list_latent_work(batch, setup_.rules, plan.shape, plan.list);
-  const plan::LatentList& list = plan.list;
-  const auto num_items = static_cast<std::int64_t>(list.items.size());
-  const auto num_merges = static_cast<std::int64_t>(list.merges.size());
-  const std::int64_t part_blocks = std::int64_t{list.places} * plan.shape.lanes;
-  const std::int64_t counters = std::int64_t{list.meetings} * plan.shape.lanes;
-  const auto num_entries = static_cast<std::int64_t>(batch.kv_indices.size());
-  if (num_items > plan.limits.items || num_merges > plan.limits.merges ||
-      part_blocks > plan.limits.part_blocks || counters > plan.limits.counters ||
-      num_entries > plan.max_entries)
-    return invalid_argument(base::join("the plan's workspace holds ", plan.limits.items, " items, ",
-                                       plan.limits.part_blocks, " parts and ", plan.max_entries,
-                                       " page ids, the batch needs ", num_items, ", ", part_blocks,
-                                       " and ", num_entries, ": make a new plan"));
+  const std::size_t entries = batch.kv_indices.size();
+  if (Status s = cuda::check_room(plan.limits, plan.max_entries, plan.shape, plan.list, entries);
+      !s.ok())
+    return s;
   // The counters between the lists begin at zero.
-  cuda::begin_image(plan.parts, list, plan.parts.kv_indices + num_entries, plan.image);
+  cuda::begin_image(plan.parts, plan.list, plan.parts.kv_indices + entries, plan.image);
   plan.image.put(plan.parts.kv_indices, batch.kv_indices);
   return device::cuda::copy_to_device(
       plan.image.place(), plan.image.data(), plan.image.bytes(), stream,
@@ -207,11 +199,8 @@ Result<std::unique_ptr<Backend>> make_hopper_latent(const BackendContext& contex
                     .packed = true});
       !s.ok())
     return s;
-  const auto card = cuda::enter_card(context);
+  const auto card = cuda::enter_hopper(descriptor.name, context);
   if (!card.ok()) return card.status();
-  if (card->sm != 90)
-    return unsupported(base::join(descriptor.name, " wants compute capability 9.0, have ",
-                                  card->sm / 10, ".", card->sm % 10));
   auto setup = cuda::latent_setup(context, *card, cuda::LatentKeys::pages);
   if (!setup.ok()) return setup.status();
   return std::unique_ptr<Backend>(
@@ -226,11 +215,8 @@ Result<std::unique_ptr<Backend>> make_gather_latent(const BackendContext& contex
                     .max_columns = widths == LatentWidths::any ? mla::kDimQk : 0});
       !s.ok())
     return s;
-  const auto card = cuda::enter_card(context);
+  const auto card = cuda::enter_card(descriptor.name, context);
   if (!card.ok()) return card.status();
-  if (card->sm < 80)
-    return unsupported(base::join(descriptor.name, " wants compute capability 8.0 or newer, have ",
-                                  card->sm / 10, ".", card->sm % 10));
   auto setup = cuda::latent_setup(context, *card, cuda::LatentKeys::pages);
   if (!setup.ok()) return setup.status();
   return std::unique_ptr<Backend>(

@@ -2,7 +2,6 @@
 
 #include <map>
 
-#include "base/cuda/status.hpp"
 #include "kernels/mla_decode/sm80/launch.hpp"
 #include "kernels/mla_decode/sm90/launch.hpp"
 
@@ -83,15 +82,6 @@ Result<LatentSetup> portable_setup(const BackendContext& context,
 }
 
 }  // namespace
-
-Result<device::cuda::CardFacts> enter_card(const BackendContext& context) {
-  const auto card = device::cuda::card_facts(context.device.index);
-  if (!card.ok()) return card.status();
-  if (Status s = base::cuda::call_status(cudaSetDevice(context.device.index), "cudaSetDevice");
-      !s.ok())
-    return s;
-  return card;
-}
 
 Result<LatentSetup> latent_setup(const BackendContext& context, const device::cuda::CardFacts& card,
                                  LatentKeys keys) {

@@ -29,9 +29,6 @@ struct LatentSetup {
   int merge_blocks = 0;
 };
 
-/// The context's card, made current, or why not.
-[[nodiscard]] Result<device::cuda::CardFacts> enter_card(const BackendContext& context);
-
 /// Hopper's kernels where the card and the latents' width are what they were made for, those of
 /// older cards' instructions elsewhere.
 [[nodiscard]] Result<LatentSetup> latent_setup(const BackendContext& context,

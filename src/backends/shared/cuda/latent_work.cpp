@@ -4,6 +4,8 @@
 
 #include <attune/batch.hpp>
 
+#include "base/join.hpp"
+
 namespace attune::backends::shared::cuda {
 
 namespace mla = kernels::mla_decode;
@@ -22,6 +24,23 @@ void cut_lists(plan::WorkspaceCutter& cut, const plan::LatentRules& rules,
   parts.groups = cut.take<attention::LatentGroup>(rules.workers);
   parts.items = cut.take<attention::LatentItem>(limits.items);
   parts.merges = cut.take<attention::LatentMerge>(limits.merges);
+}
+
+Status check_room(const plan::LatentLimits& limits, std::int64_t max_entries,
+                  const plan::LatentShape& shape, const plan::LatentList& list,
+                  std::size_t entries) {
+  const auto items = static_cast<std::int64_t>(list.items.size());
+  const auto merges = static_cast<std::int64_t>(list.merges.size());
+  const std::int64_t parts = std::int64_t{list.places} * shape.lanes;
+  const std::int64_t counters = std::int64_t{list.meetings} * shape.lanes;
+  const auto num_entries = static_cast<std::int64_t>(entries);
+  if (items <= limits.items && merges <= limits.merges && parts <= limits.part_blocks &&
+      counters <= limits.counters && num_entries <= max_entries)
+    return {};
+  return invalid_argument(base::join("the plan's workspace holds ", limits.items, " items, ",
+                                     limits.part_blocks, " parts and ", max_entries,
+                                     " page ids, the batch needs ", items, ", ", parts, " and ",
+                                     num_entries, ": make a new plan"));
 }
 
 void begin_image(const LatentParts& parts, const plan::LatentList& list, const void* end,

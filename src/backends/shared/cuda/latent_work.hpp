@@ -2,6 +2,7 @@
 // they get there, and what a launch takes from them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -29,6 +30,11 @@ void cut_partials(plan::WorkspaceCutter& cut, const plan::LatentRules& rules,
                   const plan::LatentLimits& limits, std::int64_t dim_vo, LatentParts& parts);
 void cut_lists(plan::WorkspaceCutter& cut, const plan::LatentRules& rules,
                const plan::LatentLimits& limits, LatentParts& parts);
+
+/// Refuses a batch whose lists or page ids need more room than its plan's workspace has.
+[[nodiscard]] Status check_room(const plan::LatentLimits& limits, std::int64_t max_entries,
+                                const plan::LatentShape& shape, const plan::LatentList& list,
+                                std::size_t entries);
 
 /// Begins an image of zeros that reaches up to `end`, with the work's lists in it.
 void begin_image(const LatentParts& parts, const plan::LatentList& list, const void* end,

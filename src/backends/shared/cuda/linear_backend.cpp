@@ -9,6 +9,7 @@
 
 #include <attune/linear_state.hpp>
 
+#include "backends/shared/cuda/card.hpp"
 #include "backends/shared/cuda/linear_planner.hpp"
 #include "backends/shared/linear_checks.hpp"
 #include "base/cuda/status.hpp"
@@ -207,13 +208,8 @@ Result<std::unique_ptr<Backend>> make_linear(const BackendDescriptor& descriptor
         join(descriptor.name, " runs on cuda here, not on ", name(context.device.kind)));
   if (Status s = check_declared(descriptor, context.spec.variant); !s.ok()) return s;
   if (Status s = validate_linear_spec(context.spec); !s.ok()) return s;
-  const auto card = device::cuda::card_facts(context.device.index);
+  const auto card = enter_hopper(descriptor.name, context);
   if (!card.ok()) return card.status();
-  if (Status s = call_status(cudaSetDevice(context.device.index), "cudaSetDevice"); !s.ok())
-    return s;
-  if (card->sm != 90)
-    return unsupported(join(descriptor.name, " has kernels for compute capability 9.0, have ",
-                            card->sm / 10, ".", card->sm % 10));
   const LinearSetup setup{.spec = context.spec,
                           .family = family_of(context.spec.variant),
                           .num_sms = card->num_sms,

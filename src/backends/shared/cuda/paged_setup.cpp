@@ -3,14 +3,11 @@
 #include <string_view>
 #include <utility>
 
-#include <cuda_runtime_api.h>
-
 #include <attune/descriptor.hpp>
 #include <attune/validate.hpp>
 
-#include "base/cuda/status.hpp"
+#include "backends/shared/cuda/card.hpp"
 #include "base/join.hpp"
-#include "device/cuda/memory.hpp"
 
 namespace attune::backends::shared::paged {
 namespace {
@@ -18,7 +15,6 @@ namespace {
 namespace decode = kernels::paged_decode::sm80;
 namespace prefill = kernels::ragged_prefill::sm80;
 namespace levels = kernels::ragged_prefill::sm90;
-using base::cuda::call_status;
 
 /// What any of its built CUDA rows declares.
 FeatureSet declared_by(const BackendDescriptor& descriptor) {
@@ -101,13 +97,8 @@ Result<Setup> make_setup(const BackendContext& context, const BackendDescriptor&
                          const PagedOptions& options) {
   if (Status s = check_context(context, descriptor); !s.ok()) return s;
   const AttentionSpec& spec = context.spec;
-  const auto card = device::cuda::card_facts(context.device.index);
+  const auto card = cuda::enter_card(descriptor.name, context);
   if (!card.ok()) return card.status();
-  if (Status s = call_status(cudaSetDevice(context.device.index), "cudaSetDevice"); !s.ok())
-    return s;
-  if (card->sm < 80)
-    return unsupported(base::join(descriptor.name, " wants compute capability 8.0 or newer, have ",
-                                  card->sm / 10, ".", card->sm % 10));
   // What device code was compiled for (kernels/paged_decode/sm80/policy.hpp), which some cards of the
   // same instructions lack. An SM keeps one KiB of it for each block.
   const int shared_per_sm = card->sm >= 90 ? 228 * 1024 : 164 * 1024;

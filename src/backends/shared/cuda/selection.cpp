@@ -23,6 +23,33 @@ constexpr std::int64_t kKeysOfBlock = 128;
 
 }  // namespace
 
+void cut_selection(plan::WorkspaceCutter& cut, std::int64_t tokens, std::int64_t rows,
+                   std::int32_t score_blocks, SelectionParts& parts) {
+  parts.score_groups = cut.take<products::Group>(tokens);
+  parts.score_shares = cut.take<products::Share>(base::ceil_div(tokens, rows) * score_blocks);
+  parts.visible = cut.take<std::int32_t>(tokens);
+  parts.entry_begin = cut.take<std::int32_t>(tokens);
+}
+
+Status check_seen(const Selection& selection, const std::vector<std::int32_t>& visible) {
+  const std::int64_t most = visible.empty() ? 0 : *std::max_element(visible.begin(), visible.end());
+  if (most <= selection.max_keys) return {};
+  return invalid_argument(base::join("the plan's workspace holds lists and scores over ",
+                                     selection.max_keys, " keys, the batch needs ", most,
+                                     ": make a new plan"));
+}
+
+void put_selection(const std::vector<std::int32_t>& visible,
+                   const std::vector<std::int32_t>& entry_begin, Selection& selection,
+                   plan::WorkspaceImage& image) {
+  list_scores(visible, entry_begin, selection.rules, selection.list);
+  const SelectionParts& parts = selection.parts;
+  image.put(parts.score_groups, selection.list.groups);
+  image.put(parts.score_shares, selection.list.shares);
+  image.put(parts.visible, visible);
+  image.put(parts.entry_begin, entry_begin);
+}
+
 Status Selector::check_spec(std::string_view backend, const AttentionSpec& spec) {
   if (products::serves(spec.index_num_heads, spec.index_head_dim) ||
       scores::shared_bytes(spec.index_num_heads, spec.index_head_dim) <= scores::kMostShared)
@@ -82,9 +109,9 @@ Status Selector::score(const Selection& selection, const SparseCall& call, std::
                               .token_stride = call.index_cache.stride[1],
                               .page_size = selection.page_size,
                               .kv_indices = selection.kv_indices,
-                              .entry_begin = selection.entry_begin,
-                              .visible = selection.visible,
-                              .scores = selection.scores,
+                              .entry_begin = selection.parts.entry_begin,
+                              .visible = selection.parts.visible,
+                              .scores = selection.parts.scores,
                               .scores_stride = selection.max_keys,
                               .first_token = static_cast<std::int32_t>(first),
                               .num_tokens = static_cast<std::int32_t>(tokens),
@@ -93,13 +120,14 @@ Status Selector::score(const Selection& selection, const SparseCall& call, std::
                               .topk = spec_.index_topk};
   if (selection.kernel.kernel != nullptr) {
     const std::int32_t blocks = selection.rules.blocks;
-    return products::launch(selection.kernel, encoder_, params,
-                            {.q_tokens = selection.tokens,
-                             .num_pages = call.index_cache.shape[0],
-                             .groups = selection.groups,
-                             .shares = selection.shares + first / selection.rules.rows * blocks,
-                             .blocks = blocks},
-                            native(stream));
+    return products::launch(
+        selection.kernel, encoder_, params,
+        {.q_tokens = selection.tokens,
+         .num_pages = call.index_cache.shape[0],
+         .groups = selection.parts.score_groups,
+         .shares = selection.parts.score_shares + first / selection.rules.rows * blocks,
+         .blocks = blocks},
+        native(stream));
   }
   // A captured run meets longer requests: what it may see at most decides.
   const std::int64_t blocks =
@@ -109,13 +137,13 @@ Status Selector::score(const Selection& selection, const SparseCall& call, std::
 }
 
 Status Selector::select(const Selection& selection, const SparseCall& call, Stream stream) const {
-  lists::Params keep{.scores = selection.scores,
+  lists::Params keep{.scores = selection.parts.scores,
                      .scores_stride = selection.max_keys,
                      .lists = call.topk_indices.as<std::int32_t>(),
                      .lists_stride = call.topk_indices.stride[0],
                      .kv_indices = selection.kv_indices,
-                     .entry_begin = selection.entry_begin,
-                     .visible = selection.visible,
+                     .entry_begin = selection.parts.entry_begin,
+                     .visible = selection.parts.visible,
                      .page_size = selection.page_size,
                      .slots = selection.slots,
                      .slots_stride = selection.slots_stride,

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include <attune/backend.hpp>
 #include <attune/sparse_call.hpp>
 
 #include "backends/shared/cuda/score_list.hpp"
 #include "kernels/tensor_map/tensor_map.hpp"
+#include "plan/workspace.hpp"
+#include "plan/workspace_image.hpp"
 
 namespace attune::backends::shared::cuda {
 
@@ -29,27 +32,48 @@ inline constexpr std::int64_t kLeastScoreRows = 128;
   return max_keys == 0 ? all : std::clamp<std::int64_t>(scores / max_keys, 1, all);
 }
 
+/// Places of a workspace. A backend's own parts stand around the scores and behind the lists.
+struct SelectionParts {
+  float* scores = nullptr;                                     ///< [rows, keys a token may see]
+  kernels::index_scores::sm90::Group* score_groups = nullptr;  ///< [tokens]; the lists' first
+  kernels::index_scores::sm90::Share* score_shares = nullptr;  ///< [launches, score_blocks]
+  std::int32_t* visible = nullptr;                             ///< [tokens]: keys of each
+  std::int32_t* entry_begin = nullptr;                         ///< [tokens]: where its pages begin
+};
+
+/// The lists of `tokens` tokens, `rows` of which are scored at once. Counted and handed out by the
+/// same lines.
+void cut_selection(plan::WorkspaceCutter& cut, std::int64_t tokens, std::int64_t rows,
+                   std::int32_t score_blocks, SelectionParts& parts);
+
 /// A plan's share of it: places in device memory, and the list that lies there.
 struct Selection {
   std::int64_t tokens = 0;
   std::int64_t max_keys = 0;  ///< that a token may come to see
   std::int32_t page_size = 1;
-  ScoreRules rules;
-  kernels::index_scores::sm90::Instance kernel;  ///< none: heads as lanes
-  ScoreList list;
-
-  float* scores = nullptr;                                     ///< [rules.rows, max_keys]
-  const kernels::index_scores::sm90::Group* groups = nullptr;  ///< [tokens]
-  const kernels::index_scores::sm90::Share* shares = nullptr;  ///< [launches, rules.blocks]
-  const std::int32_t* visible = nullptr;                       ///< [tokens]
-  const std::int32_t* entry_begin = nullptr;                   ///< [tokens]
+  SelectionParts parts{};
   const std::int32_t* kv_indices = nullptr;
 
   std::int32_t* slots = nullptr;  ///< [tokens, slots_stride]
   std::int64_t slots_stride = 0;
   const std::int32_t* slots_before = nullptr;  ///< [tokens], or none: places that are taken
   std::int32_t* kept = nullptr;                ///< [tokens]: slots in all
+
+  // By Selector::begin: a captured launch keeps to them.
+  ScoreRules rules{};
+  kernels::index_scores::sm90::Instance kernel{};  ///< none: heads as lanes
+
+  ScoreList list{};
 };
+
+/// Refuses a batch with a token that sees more keys than its plan's workspace has room for.
+[[nodiscard]] Status check_seen(const Selection& selection,
+                                const std::vector<std::int32_t>& visible);
+
+/// Lists what is scored where and puts it, with what tokens see, on the plan's image.
+void put_selection(const std::vector<std::int32_t>& visible,
+                   const std::vector<std::int32_t>& entry_begin, Selection& selection,
+                   plan::WorkspaceImage& image);
 
 class Selector {
  public:
@@ -59,7 +83,7 @@ class Selector {
   [[nodiscard]] static Result<Selector> make(const AttentionSpec& spec, int num_sms);
 
   [[nodiscard]] std::int32_t score_blocks() const { return num_sms_; }
-  /// Rules and kernel, as a plan's first batch has it: a captured launch keeps to them.
+  /// Rules and kernel, for a plan whose first batch's longest query has so many tokens.
   void begin(std::int64_t longest_query, std::int64_t rows, Selection& selection) const;
 
   [[nodiscard]] static Status check_call(const Selection& selection, const SparseCall& call);
