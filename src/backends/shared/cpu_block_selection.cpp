@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "backends/shared/cpu_selector.hpp"
+#include "backends/shared/for_each.hpp"
 #include "base/math.hpp"
 #include "kernels/top_k/top_k.hpp"
 
 namespace attune::backends::shared {
 namespace {
-
-/// Keys that a thread scores at a time where there are fewer tokens than threads.
-constexpr std::int64_t kScoreChunk = 1024;
 
 /// One call: what its work items share.
 struct Selector {
@@ -19,26 +18,14 @@ struct Selector {
   const SelectionPlan& plan;
   const BlockPages& pages;
   const SparseCall& call;
-  std::int64_t tokens;
-  bool by_token;              ///< a thread scores all blocks of a token
-  std::int64_t chunk_blocks;  ///< else: so many at a time …
+  std::int64_t chunk_blocks;  ///< where tokens are few, a thread scores so many at a time …
   std::int64_t chunks;        ///< … of the longest token's
 
-  [[nodiscard]] std::int64_t seen_by(std::int64_t token) const {
-    return plan.seen[static_cast<std::size_t>(token)];
-  }
   [[nodiscard]] std::int64_t blocks_of(std::int64_t token) const {
-    return base::ceil_div<std::int64_t>(seen_by(token), spec.index_block_size);
-  }
-  [[nodiscard]] std::int32_t first_entry(std::int64_t token) const {
-    const std::int32_t request = plan.request_of_token[static_cast<std::size_t>(token)];
-    return plan.kv_indptr[static_cast<std::size_t>(request)];
+    return base::ceil_div<std::int64_t>(plan.seen_by(token), spec.index_block_size);
   }
   [[nodiscard]] std::int64_t score_stride() const {
     return plan.sizes.max_keys / spec.num_kv_heads;
-  }
-  [[nodiscard]] float* scores_of(std::int64_t token, int thread) const {
-    return plan.parts.scores + (by_token ? thread : token) * plan.sizes.max_keys;
   }
   [[nodiscard]] std::int32_t* list_of(std::int64_t token, int kv_head) const {
     const TensorView& lists = call.topk_indices;
@@ -46,28 +33,11 @@ struct Selector {
   }
 
   void score(std::int64_t token, std::int64_t first, std::int64_t last, int thread) const {
-    const TensorView& keys = plan.ragged ? call.index_k : call.index_cache;
-    kernels::block_scores::Params p{
-        .q = call.index_q.as<const char>() +
-             token * call.index_q.stride[0] * static_cast<std::int64_t>(size_of(spec.q_dtype)),
-        .q_dtype = spec.q_dtype,
-        .q_head_stride = call.index_q.stride[1],
-        .num_heads = spec.index_num_heads,
-        .head_dim = spec.index_head_dim,
-        .keys = keys.data,
-        .page_stride = keys.stride[0],
-        .num_keys = seen_by(token),
-        .block_size = spec.index_block_size,
-        .scores = scores_of(token, thread),
-        .score_stride = score_stride()};
-    if (plan.ragged) {
-      p.keys = keys.as<const char>() + first_entry(token) * keys.stride[0] *
-                                           static_cast<std::int64_t>(size_of(spec.index_dtype));
-    } else {
-      p.token_stride = keys.stride[1];
-      p.page_size = static_cast<std::int32_t>(plan.page_size);
-      p.pages = plan.kv_indices.data() + first_entry(token);
-    }
+    auto p = index_params<kernels::block_scores::Params>(spec, plan, call, token);
+    p.num_keys = plan.seen_by(token);
+    p.block_size = spec.index_block_size;
+    p.scores = plan.scores_of(token, thread);
+    p.score_stride = score_stride();
     kernel.run(p, first, last, plan.parts.index_scratch + thread * plan.sizes.index_floats);
   }
 
@@ -92,9 +62,9 @@ struct Selector {
   void choose(std::int64_t token, int thread) const {
     if (call.index_q.defined()) {
       const attention::KeyRange open = open_blocks(token);
-      if (by_token && !keeps_all(token)) score(token, open.begin, open.end, thread);
+      if (plan.scores_by_token() && !keeps_all(token)) score(token, open.begin, open.end, thread);
       for (int kv_head = 0; kv_head < spec.num_kv_heads; ++kv_head)
-        fill_list(token, scores_of(token, thread) + kv_head * score_stride(),
+        fill_list(token, plan.scores_of(token, thread) + kv_head * score_stride(),
                   list_of(token, kv_head));
     }
     for (int kv_head = 0; kv_head < spec.num_kv_heads; ++kv_head) find_pages(token, kv_head);
@@ -131,11 +101,11 @@ struct Selector {
   }
 
   void find_pages(std::int64_t token, int kv_head) const {
-    const std::int64_t seen = seen_by(token);
+    const std::int64_t seen = plan.seen_by(token);
     const std::int64_t list = token * spec.num_kv_heads + kv_head;
     std::int32_t* const slots = plan.parts.slots + list * plan.sizes.topk;
     const std::int64_t count = collect(list_of(token, kv_head), blocks_of(token), slots);
-    attention::KeyRange& kept = plan.parts.kept[kv_head * tokens + token];
+    attention::KeyRange& kept = plan.parts.kept[kv_head * plan.num_tokens() + token];
     kept = {};
     if (count == 0) return;
     // From the last to the first: pages are at least as many as the blocks they take the place of.
@@ -156,20 +126,10 @@ struct Selector {
   [[nodiscard]] std::int32_t page_at(std::int64_t token, std::int64_t key) const {
     if (plan.ragged) return static_cast<std::int32_t>(key / pages.keys);
     const std::int32_t page =
-        plan.kv_indices[static_cast<std::size_t>(first_entry(token) + key / plan.page_size)];
+        plan.kv_indices[static_cast<std::size_t>(plan.first_entry(token) + key / plan.page_size)];
     return static_cast<std::int32_t>(page * pages.per_page + key % plan.page_size / pages.keys);
   }
 };
-
-template <auto kAct>
-void for_each(std::int64_t items, const Selector& selector, Executor& executor) {
-  executor.run(
-      items,
-      [](void* context, std::int64_t item, int thread) {
-        (static_cast<const Selector*>(context)->*kAct)(item, thread);
-      },
-      const_cast<Selector*>(&selector));
-}
 
 }  // namespace
 
@@ -203,7 +163,7 @@ void place_lists(const AttentionSpec& spec, SelectionPlan& plan) {
 void select_blocks(const AttentionSpec& spec, const kernels::block_scores::KernelRow& kernel,
                    const SelectionPlan& plan, const BlockPages& pages, const SparseCall& call,
                    Executor& executor) {
-  const auto tokens = static_cast<std::int64_t>(plan.seen.size());
+  const std::int64_t tokens = plan.num_tokens();
   const std::int64_t chunk_blocks = std::max<std::int64_t>(1, kScoreChunk / spec.index_block_size);
   const std::int64_t longest =
       base::ceil_div<std::int64_t>(plan.longest_seen, spec.index_block_size);
@@ -213,13 +173,11 @@ void select_blocks(const AttentionSpec& spec, const kernels::block_scores::Kerne
       .plan = plan,
       .pages = pages,
       .call = call,
-      .tokens = tokens,
-      .by_token = tokens >= plan.sizes.threads,
       .chunk_blocks = chunk_blocks,
       .chunks = std::max<std::int64_t>(1, base::ceil_div(longest, chunk_blocks))};
-  if (call.index_q.defined() && !selector.by_token)
-    for_each<&Selector::score_chunk>(tokens * selector.chunks, selector, executor);
-  for_each<&Selector::choose>(tokens, selector, executor);
+  if (call.index_q.defined() && !plan.scores_by_token())
+    for_each<&Selector::score_chunk>(executor, tokens * selector.chunks, selector);
+  for_each<&Selector::choose>(executor, tokens, selector);
 }
 
 }  // namespace attune::backends::shared

@@ -11,6 +11,7 @@
 #include "backends/shared/cpu_planned.hpp"
 #include "backends/shared/cpu_run.hpp"
 #include "backends/shared/dense_glue.hpp"
+#include "backends/shared/for_each.hpp"
 #include "base/join.hpp"
 
 namespace attune::backends::shared {
@@ -93,8 +94,6 @@ class CpuBlockSparseBackend final : public CpuPlanned<BlockSparseSetup, CpuBlock
                                            const LayerCall& call) const;
   [[nodiscard]] dense::Params list_params(const CpuBlockSparsePlan& plan, const BlockPages& pages,
                                           const LayerCall& call) const;
-  template <auto kAct>
-  void for_each(std::int64_t items, const BlockRun& run) const;
 };
 
 Status CpuBlockSparseBackend::check(const BatchView&, const BatchFacts& facts) const {
@@ -191,16 +190,6 @@ dense::Params CpuBlockSparseBackend::list_params(const CpuBlockSparsePlan& plan,
   return p;
 }
 
-template <auto kAct>
-void CpuBlockSparseBackend::for_each(std::int64_t items, const BlockRun& run) const {
-  executor_->run(
-      items,
-      [](void* context, std::int64_t item, int thread) {
-        (static_cast<const BlockRun*>(context)->*kAct)(item, thread);
-      },
-      const_cast<BlockRun*>(&run));
-}
-
 Status CpuBlockSparseBackend::run(const Plan& plan, const LayerCall& call, Stream) {
   const auto& mine = static_cast<const CpuBlockSparsePlan&>(plan);
   if (Status s = attention::validate_run(call, mine.facts, context_.spec, context_.page_size,
@@ -221,8 +210,8 @@ Status CpuBlockSparseBackend::run(const Plan& plan, const LayerCall& call, Strea
                      .params = list_params(mine, *pages, call),
                      .key_bytes = static_cast<std::int64_t>(size_of(context_.spec.kv_dtype)),
                      .chooses = chooses};
-  for_each<&BlockRun::attend>(static_cast<std::int64_t>(mine.work.items.size()), run);
-  for_each<&BlockRun::merge>(static_cast<std::int64_t>(mine.work.merges.size()), run);
+  for_each<&BlockRun::attend>(*executor_, static_cast<std::int64_t>(mine.work.items.size()), run);
+  for_each<&BlockRun::merge>(*executor_, static_cast<std::int64_t>(mine.work.merges.size()), run);
   return {};
 }
 

@@ -12,6 +12,7 @@
 #include "backends/shared/cpu_compressed_plan.hpp"
 #include "backends/shared/cpu_planned.hpp"
 #include "backends/shared/dense_glue.hpp"
+#include "backends/shared/for_each.hpp"
 #include "backends/shared/sparse_checks.hpp"
 #include "base/join.hpp"
 
@@ -108,8 +109,6 @@ class CpuCompressedBackend final : public CpuPlanned<CompressedSetup, CpuCompres
                                             const LayerCall& call) const;
   [[nodiscard]] dense::Params compressed_params(const CpuCompressedPlan& plan,
                                                 const LayerCall& call) const;
-  template <auto kAct>
-  void for_each(std::int64_t items, const CompressedRun& run) const;
 };
 
 dense::Params CpuCompressedBackend::window_params(const CpuCompressedPlan& plan,
@@ -158,16 +157,6 @@ dense::Params CpuCompressedBackend::compressed_params(const CpuCompressedPlan& p
   return p;
 }
 
-template <auto kAct>
-void CpuCompressedBackend::for_each(std::int64_t items, const CompressedRun& run) const {
-  executor_->run(
-      items,
-      [](void* context, std::int64_t item, int thread) {
-        (static_cast<const CompressedRun*>(context)->*kAct)(item, thread);
-      },
-      const_cast<CompressedRun*>(&run));
-}
-
 Status CpuCompressedBackend::run(const Plan& plan, const LayerCall& call, Stream) {
   const auto& mine = static_cast<const CpuCompressedPlan&>(plan);
   if (Status s = attention::validate_run(call, mine.facts, context_.spec, context_.page_size,
@@ -191,11 +180,11 @@ Status CpuCompressedBackend::run(const Plan& plan, const LayerCall& call, Stream
       .compressed = compressed_params(mine, call)};
   const auto blocks = static_cast<std::int64_t>(mine.blocks.size());
   if (mine.num_parts == 1) {
-    for_each<&CompressedRun::run_block>(blocks, run);
+    for_each<&CompressedRun::run_block>(*executor_, blocks, run);
     return {};
   }
-  for_each<&CompressedRun::run_state>(blocks * run.states(), run);
-  for_each<&CompressedRun::merge_block>(blocks, run);
+  for_each<&CompressedRun::run_state>(*executor_, blocks * run.states(), run);
+  for_each<&CompressedRun::merge_block>(*executor_, blocks, run);
   return {};
 }
 

@@ -54,6 +54,21 @@ struct SelectionPlan {
   /// Takes in the next query token; a batch begins with clear().
   void clear();
   void add_query(std::int64_t request, std::int64_t keys_seen);
+
+  [[nodiscard]] std::int64_t num_tokens() const { return static_cast<std::int64_t>(seen.size()); }
+  [[nodiscard]] std::int64_t seen_by(std::int64_t token) const {
+    return seen[static_cast<std::size_t>(token)];
+  }
+  /// Where a token's request begins: in kv_indices, or among ragged keys.
+  [[nodiscard]] std::int32_t first_entry(std::int64_t token) const {
+    const std::int32_t request = request_of_token[static_cast<std::size_t>(token)];
+    return kv_indptr[static_cast<std::size_t>(request)];
+  }
+  /// Whether a thread scores all that a token sees, into a row of its own: there are tokens enough.
+  [[nodiscard]] bool scores_by_token() const { return num_tokens() >= sizes.threads; }
+  [[nodiscard]] float* scores_of(std::int64_t token, int thread) const {
+    return parts.scores + (scores_by_token() ? thread : token) * sizes.max_keys;
+  }
 };
 
 /// Fills the call's lists where it brings an indexer; then finds the slots of what the lists name,

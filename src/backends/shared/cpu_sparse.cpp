@@ -9,6 +9,7 @@
 #include "backends/shared/cpu_blocks.hpp"
 #include "backends/shared/cpu_planned.hpp"
 #include "backends/shared/dense_glue.hpp"
+#include "backends/shared/for_each.hpp"
 #include "backends/shared/sparse_checks.hpp"
 #include "base/join.hpp"
 
@@ -58,8 +59,6 @@ class CpuSparseBackend final : public CpuPlanned<SparseSetup, CpuSparsePlan> {
     return check_kept_counts(descriptor_.name, facts, context_.spec, context_.page_size);
   }
   [[nodiscard]] dense::Params params_of(const CpuSparsePlan& plan, const LayerCall& call) const;
-  template <auto kAct>
-  void for_each(std::int64_t items, const SparseRun& run) const;
 };
 
 dense::Params CpuSparseBackend::params_of(const CpuSparsePlan& plan, const LayerCall& call) const {
@@ -92,16 +91,6 @@ dense::Params CpuSparseBackend::params_of(const CpuSparsePlan& plan, const Layer
   return p;
 }
 
-template <auto kAct>
-void CpuSparseBackend::for_each(std::int64_t items, const SparseRun& run) const {
-  executor_->run(
-      items,
-      [](void* context, std::int64_t item, int thread) {
-        (static_cast<const SparseRun*>(context)->*kAct)(item, thread);
-      },
-      const_cast<SparseRun*>(&run));
-}
-
 Status CpuSparseBackend::run(const Plan& plan, const LayerCall& call, Stream) {
   const auto& mine = static_cast<const CpuSparsePlan&>(plan);
   if (Status s = attention::validate_run(call, mine.facts, context_.spec, context_.page_size,
@@ -116,8 +105,8 @@ Status CpuSparseBackend::run(const Plan& plan, const LayerCall& call, Stream) {
       return s;
   select_keys(context_.spec, *setup_.scores, mine.selection, *call.sparse, *executor_);
   const SparseRun run{.setup = setup_, .plan = mine, .params = params_of(mine, call)};
-  for_each<&SparseRun::attend>(static_cast<std::int64_t>(mine.work.items.size()), run);
-  for_each<&SparseRun::merge>(static_cast<std::int64_t>(mine.work.merges.size()), run);
+  for_each<&SparseRun::attend>(*executor_, static_cast<std::int64_t>(mine.work.items.size()), run);
+  for_each<&SparseRun::merge>(*executor_, static_cast<std::int64_t>(mine.work.merges.size()), run);
   return {};
 }
 
