@@ -16,6 +16,8 @@
 #include "kernels/ops/cuda/rows.hpp"
 #include "kernels/ops/cuda/windows.hpp"
 #include "model/cuda/cuda_products.hpp"
+#include "model/cuda/cuda_recording.hpp"
+#include "model/cuda/cuda_views.hpp"
 #include "model/cuda/cuda_weights.hpp"
 #include "model/row_activation.hpp"
 
@@ -25,71 +27,6 @@ namespace {
 namespace ops = kernels::ops::cuda;
 using device::cuda::Memory;
 using device::cuda::MemoryKind;
-
-ops::Rows rows_of(const TensorView& v) {
-  require(v.rank == 2 || v.rank == 3, "activations are [tokens, width] or [tokens, heads, dim]");
-  const auto last = static_cast<std::size_t>(v.rank - 1);
-  require(v.stride[last] == 1 || v.shape[last] == 1, "the last stride is 1");
-  return {.data = v.data,
-          .dtype = v.dtype,
-          .tokens = v.shape[0],
-          .heads = v.rank == 3 ? v.shape[1] : 1,
-          .width = v.shape[last],
-          .token_stride = v.stride[0],
-          .head_stride = v.rank == 3 ? v.stride[1] : 0};
-}
-
-/// Of fp32, one row a token.
-ops::HyperRows f32_rows(const TensorView& v) {
-  require(v.rank == 2 && v.dtype == DType::f32 && (v.stride[1] == 1 || v.shape[1] == 1),
-          "rows of fp32 numbers");
-  return {.data = v.as<float>(), .stride = v.stride[0]};
-}
-
-ops::WindowRows window_rows(const WindowRows& rows) {
-  const TensorView& rings = rows.rings;
-  require(rings.rank == 3 && rings.dtype == DType::f32 && rings.stride[2] == 1 &&
-              rings.shape[2] == rows.projected.shape[1],
-          "rings of whole rows");
-  const ops::HyperRows projected = f32_rows(rows.projected);
-  return {.projected = projected.data,
-          .projected_stride = projected.stride,
-          .rings = rings.as<float>(),
-          .slot_stride = rings.stride[0],
-          .ring_stride = rings.stride[1],
-          .ring = rings.shape[1],
-          .width = rings.shape[2],
-          .tokens = rows.tokens,
-          .num_tokens = rows.projected.shape[0]};
-}
-
-class CudaRecording final : public Recording {
- public:
-  /// `growths` counts how often memory that verbs share has been moved.
-  CudaRecording(cudaGraphExec_t graph, const std::int64_t& growths, cudaStream_t stream,
-                Status& failure)
-      : graph_(graph),
-        growths_(growths),
-        recorded_at_(growths),
-        stream_(stream),
-        failure_(failure) {}
-  ~CudaRecording() override { (void)cudaGraphExecDestroy(graph_); }
-  CudaRecording(const CudaRecording&) = delete;
-  CudaRecording& operator=(const CudaRecording&) = delete;
-
-  [[nodiscard]] bool stale() const override { return growths_ != recorded_at_; }
-  void replay() override {
-    if (failure_.ok())
-      failure_ = base::cuda::call_status(cudaGraphLaunch(graph_, stream_), "replaying a graph");
-  }
-
- private:
-  cudaGraphExec_t graph_;
-  const std::int64_t& growths_;
-  std::int64_t recorded_at_;
-  cudaStream_t stream_;
-  Status& failure_;
-};
 
 class CudaOps final : public Ops {
  public:
@@ -132,27 +69,7 @@ class CudaOps final : public Ops {
 
   Result<std::unique_ptr<Recording>> record(const std::function<Status()>& body) override {
     if (Status s = synchronize(); !s.ok()) return s;
-    using base::cuda::call_status;
-    if (Status s = call_status(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
-                               "capture");
-        !s.ok())
-      return s;
-    Status issued = body();
-    if (issued.ok()) issued = std::exchange(failure_, Status{});
-    cudaGraph_t graph = nullptr;
-    // Ends the capture whatever happened in it, so that the stream works again.
-    const Status ended = call_status(cudaStreamEndCapture(stream_, &graph), "capture");
-    failure_ = {};
-    cudaGraphExec_t made = nullptr;
-    Status s = !issued.ok() ? issued : ended;
-    if (s.ok()) s = call_status(cudaGraphInstantiate(&made, graph, 0), "cudaGraphInstantiate");
-    if (graph != nullptr) (void)cudaGraphDestroy(graph);
-    if (!s.ok()) {
-      (void)cudaGetLastError();
-      return s;
-    }
-    return std::unique_ptr<Recording>(
-        std::make_unique<CudaRecording>(made, growths_, stream_, failure_));
+    return record_graph(stream_, body, growths_, failure_);
   }
 
   Result<std::unique_ptr<Linear>> make_linear(const LinearParts& parts) override {
@@ -251,20 +168,7 @@ class CudaOps final : public Ops {
 
   void route(const MoeConfig& moe, const TensorView& logits, const float* bias,
              const TensorView& ids, const TensorView& weights) override {
-    require(logits.dtype == DType::f32, "router logits are fp32");
-    kernels::ops::RouteParams p;
-    p.logits = logits.as<float>();
-    p.bias = bias;
-    p.num_experts = static_cast<int>(logits.shape[1]);
-    p.topk = moe.experts_per_token;
-    p.score = score_of(moe.score);
-    p.softmax_after_topk = moe.softmax_after_topk;
-    p.normalize = moe.normalize_topk;
-    p.scale = static_cast<float>(moe.routed_scale);
-    p.num_groups = moe.num_groups;
-    p.topk_groups = moe.topk_groups;
-    p.ids = ids.as<std::int32_t>();
-    p.weights = weights.as<float>();
+    const kernels::ops::RouteParams p = route_params(moe, logits, bias, ids, weights);
     launch("route", [&] {
       ops::route(p, logits.stride[0], logits.shape[0], ids.stride[0], weights.stride[0], stream_);
     });
@@ -446,21 +350,6 @@ class CudaOps final : public Ops {
     out.data = product_input_.data();
     launch("convert", [&] { ops::convert(rows_of(x), rows_of(out), stream_); });
     return out;
-  }
-  static kernels::ops::ExpertScore score_of(RouterScore score) {
-    switch (score) {
-      case RouterScore::softmax: return kernels::ops::ExpertScore::softmax;
-      case RouterScore::sigmoid: return kernels::ops::ExpertScore::sigmoid;
-      case RouterScore::sqrt_softplus: return kernels::ops::ExpertScore::sqrt_softplus;
-    }
-    return kernels::ops::ExpertScore::softmax;
-  }
-  static ops::Norm norm_of(const NormParams& p) {
-    return {.layer_norm = p.kind == NormKind::layer_norm,
-            .weight_offset = p.kind == NormKind::rms_plus_one ? 1.0f : 0.0f,
-            .eps = p.eps,
-            .weight = p.weight,
-            .bias = p.bias};
   }
   void keep(Status status) {
     if (!status.ok() && failure_.ok()) failure_ = std::move(status);
