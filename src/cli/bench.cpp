@@ -88,6 +88,19 @@ void print_row(const bench::Row& row) {
              name(row.bound));
 }
 
+std::string why_of(const Status& refusal) {
+  if (refusal.refusals().empty()) return refusal.text();
+  const Refusal& first = refusal.refusals().front();
+  return first.rule + ": wanted " + first.wanted + ", have " + first.have;
+}
+
+/// Of a case that has no row; of one that has, those of backends that were asked for.
+void print_refusals(const bench::Case& c, bool served, const std::vector<std::string>& refusals) {
+  if (refusals.empty()) return;
+  fmt::print(stderr, "{}: {}\n", c.name, served ? "not on every backend" : "no backend serves it");
+  for (const std::string& refusal : refusals) fmt::print(stderr, "  {}\n", refusal);
+}
+
 Result<std::unique_ptr<bench::Machine>> machine_of(const DeviceInfo& device, Executor& executor) {
   if (device.kind == DeviceKind::cuda) return bench::cuda_machine(device);
   return bench::host_machine(executor, device.isa);
@@ -126,6 +139,7 @@ int run_bench(const BenchOptions& o) {
                result.ceilings.int8_how);
   Status last_refusal;
   for (const bench::Case& c : *cases) {
+    std::vector<std::string> refusals;
     for (const std::string& backend : *backends) {
       const Result<bench::Row> row =
           bench::run_case(*registry, backend, c, *device, **machine, result.ceilings, {});
@@ -136,12 +150,11 @@ int run_bench(const BenchOptions& o) {
       }
       if (row.status().code() != StatusCode::unsupported) return report(row.status());
       last_refusal = row.status();
-      const std::vector<Refusal>& why = last_refusal.refusals();
-      result.skipped.push_back(c.name + " " + backend + ": " +
-                               (why.empty() ? last_refusal.text()
-                                            : why.front().rule + ": wanted " + why.front().wanted +
-                                                  ", have " + why.front().have));
+      refusals.push_back(backend + ": " + why_of(last_refusal));
     }
+    const bool served = refusals.size() < backends->size();
+    if (!served || o.common.attention_backend != "auto") print_refusals(c, served, refusals);
+    for (const std::string& refusal : refusals) result.skipped.push_back(c.name + " " + refusal);
   }
   if (result.rows.empty()) return report(last_refusal);
   if (o.common.json) fmt::print("{}", bench::to_json(result));

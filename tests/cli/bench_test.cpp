@@ -53,6 +53,18 @@ TEST(Bench, ARunThatFailsLeavesNoFile) {
   EXPECT_FALSE(std::filesystem::exists(output));
 }
 
+TEST(Bench, ACaseThatNobodyServesIsSaidWithEveryReason) {
+  const std::string served = "gqa/decode/fp32/hd16/gqa1x1/page16/b1x16";
+  const std::string refused = "dual_chunk/decode/fp32/hd16/gqa1x1/page16/b1x16";
+  const Outcome o = bench({"--case", served + "," + refused, "--attention-backend",
+                           "torch_native,gdn", "--threads", "1"});
+  EXPECT_EQ(o.code, kDone) << o.err;
+  EXPECT_THAT(o.out, HasSubstr(served));
+  EXPECT_THAT(o.err, HasSubstr(served + ": not on every backend\n  gdn: variant: wanted "));
+  EXPECT_THAT(o.err, HasSubstr(refused + ": no backend serves it\n  torch_native: "));
+  EXPECT_THAT(o.err, HasSubstr("\n  gdn: "));
+}
+
 class Results : public testing::Test {
  protected:
   /// A result of one case that took so long.
