@@ -9,6 +9,7 @@ import sys
 
 GENERATED = {
     "src/kernels/ptx/wgmma_shapes.cuh": ["generate_wgmma_shapes.py"],
+    "src/kernels/ptx/wgmma_register_shapes.cuh": ["generate_wgmma_shapes.py", "registers"],
     "src/kernels/ptx/wgmma_narrow_shapes.cuh": ["generate_wgmma_shapes.py", "narrow"],
 }
 

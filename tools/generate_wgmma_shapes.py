@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Writes src/kernels/ptx/wgmma_shapes.cuh: one wgmma instruction per (type, N) that a kernel uses.
+"""Writes src/kernels/ptx/wgmma_*shapes.cuh: one wgmma instruction per (type, N) that a kernel uses.
 
 An asm statement names every accumulator register, so the shapes are text, not templates. Add an N
-to SHAPES and run: tools/generate_wgmma_shapes.py > src/kernels/ptx/wgmma_shapes.cuh
+to SHAPES and run, in src/kernels/ptx:
 
-Narrow products have a file and a namespace of their own:
-tools/generate_wgmma_shapes.py narrow > src/kernels/ptx/wgmma_narrow_shapes.cuh
+generate_wgmma_shapes.py > wgmma_shapes.cuh                        # A in shared memory
+generate_wgmma_shapes.py registers > wgmma_register_shapes.cuh     # A in registers
+generate_wgmma_shapes.py narrow > wgmma_narrow_shapes.cuh          # both, few columns
 """
 
 import sys
 
-NARROW = sys.argv[1:] == ["narrow"]
+KIND = sys.argv[1] if len(sys.argv) > 1 else "shared"
+NARROW = KIND == "narrow"
 SHAPES = [16, 32] if NARROW else [64, 72, 80, 96, 128, 176, 192, 256]
 TYPES = [("__nv_bfloat16", "bf16"), ("__half", "f16")]
 
@@ -29,6 +31,16 @@ namespace attune::kernels::ptx {
 
 /// Which way a 16-bit operand's 64-element rows run in shared memory.
 enum class Major : int { k = 0, mn = 1 };
+"""
+
+REGISTERS_HEAD = """\
+// clang-format off
+// Written by tools/generate_wgmma_shapes.py registers: as wgmma_shapes.cuh, with A in registers.
+#pragma once
+
+#include "kernels/ptx/wgmma_shapes.cuh"
+
+namespace attune::kernels::ptx {
 """
 
 NARROW_HEAD = """\
@@ -113,8 +125,11 @@ def function(registers):
     return out
 
 
-print(NARROW_HEAD if NARROW else HEAD)
-print("\n".join(function(False)))
-print()
-print("\n".join(function(True)))
+print({"shared": HEAD, "registers": REGISTERS_HEAD, "narrow": NARROW_HEAD}[KIND])
+if KIND != "registers":
+    print("\n".join(function(False)))
+if NARROW:
+    print()
+if KIND != "shared":
+    print("\n".join(function(True)))
 print("\n}  // namespace attune::kernels::ptx" + ("::narrow" if NARROW else ""))

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/wgmma_register_shapes.cuh"
 #include "kernels/ptx/wgmma_shapes.cuh"
 
 namespace attune::kernels::ptx {
