@@ -12,6 +12,7 @@
 #include "kernels/index_scores/sm90/launch.hpp"
 #include "kernels/ptx/cp_async.cuh"
 #include "kernels/ptx/launch.cuh"
+#include "kernels/ptx/ring.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/ptx/warpgroup.cuh"
 #include "kernels/ptx/wgmma.cuh"
@@ -39,18 +40,6 @@ struct Shared {
   ptx::Mbarrier q_empty;
   ptx::Mbarrier k_full[kStages];
   ptx::Mbarrier k_empty[kStages];
-};
-
-template <int Stages>
-struct Ring {
-  int stage = 0;
-  std::uint32_t parity = 0;
-
-  __device__ __forceinline__ void step() {
-    if (++stage < Stages) return;
-    stage = 0;
-    parity ^= 1;
-  }
 };
 
 __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
@@ -133,7 +122,8 @@ __device__ __forceinline__ int pages_of_halves(const sm80::Params& p, const Grou
 template <class Element, int Rows>
 __device__ __forceinline__ void load_pages(Shared<Element, Rows>& shared, const sm80::Params& p,
                                            const CUtensorMap& k_map, const Group& group, int tile,
-                                           int end, Ring<Shared<Element, Rows>::kStages>& ring) {
+                                           int end,
+                                           ptx::Ring<Shared<Element, Rows>::kStages>& ring) {
   constexpr int kHalf = kKeys / 2;
   constexpr int kAtOnce = 16;
   constexpr std::uint32_t kBytes = kPanels * kHalf * 64 * sizeof(Element);
@@ -141,7 +131,7 @@ __device__ __forceinline__ void load_pages(Shared<Element, Rows>& shared, const 
   for (; tile < end; tile += kAtOnce) {
     const int pages = next;
     next = pages_of_halves(p, group, tile + kAtOnce);
-    for (int i = 0; i < min(kAtOnce, end - tile); ++i, ring.step()) {
+    for (int i = 0; i < min(kAtOnce, end - tile); ++i, ring.advance()) {
       const int of_half[2] = {__shfl_sync(kAllLanes, pages, 2 * i),
                               __shfl_sync(kAllLanes, pages, 2 * i + 1)};
       ptx::Mbarrier& full = shared.k_full[ring.stage];
@@ -164,14 +154,14 @@ __device__ __forceinline__ void load_pages(Shared<Element, Rows>& shared, const 
 template <class Element, int Rows>
 __device__ __forceinline__ void gather_keys(Shared<Element, Rows>& shared, const sm80::Params& p,
                                             const Group& group, int tile, int end,
-                                            Ring<Shared<Element, Rows>::kStages>& ring) {
+                                            ptx::Ring<Shared<Element, Rows>::kStages>& ring) {
   const int chunk = lane() % 16;
   const int first_row = 2 * warp_of_group() + lane() / 16;
   const auto* const keys = static_cast<const Element*>(p.keys);
   const bool has_chunk = 8 * chunk < p.head_dim;
   KeyPlaces places(p);
   places.look_ahead(group, tile);
-  for (; tile < end; ++tile, ring.step()) {
+  for (; tile < end; ++tile, ring.advance()) {
     places.advance();
     if (tile + 1 < end) places.look_ahead(group, tile + 1);
     ptx::mbarrier_wait(shared.k_empty[ring.stage], ring.parity);
@@ -191,7 +181,7 @@ template <class Element, int Rows>
 __device__ void produce(Shared<Element, Rows>& shared, const sm80::Params& p,
                         const CUtensorMap& q_map, const CUtensorMap& k_map, const Group* groups,
                         const Share& share) {
-  Ring<Shared<Element, Rows>::kStages> ring{.stage = 0, .parity = 1};
+  ptx::Ring<Shared<Element, Rows>::kStages> ring{.stage = 0, .parity = 1};
   std::uint32_t query_parity = 1;
   for_each_group(groups, share, [&](const Group& group, int tile, int end) {
     ptx::mbarrier_wait(shared.q_empty, query_parity);
@@ -202,12 +192,6 @@ __device__ void produce(Shared<Element, Rows>& shared, const sm80::Params& p,
     else if (warp_of_group() == 0)
       load_pages(shared, p, k_map, group, tile, end, ring);
   });
-}
-
-/// One arrival a warp.
-__device__ __forceinline__ void release(ptx::Mbarrier& empty) {
-  __syncwarp();
-  if (lane() == 0) ptx::mbarrier_arrive(empty);
 }
 
 /// d = K Q^T, whole rows at once.
@@ -277,7 +261,7 @@ __device__ void consume(Shared<Element, Columns * Halves>& shared, const sm80::P
   const std::uint64_t q = ptx::wgmma_descriptor(shared.q[0]);
   const std::uint64_t k = ptx::wgmma_descriptor(shared.k[0][0]) + w * (64 * 128 >> 4);
   const int first_key = 64 * w + 16 * warp_of_group() + lane() / 4;
-  Ring<Shared<Element, kRows>::kStages> ring;
+  ptx::Ring<Shared<Element, kRows>::kStages> ring;
   std::uint32_t query_parity = 0;
   for_each_group(groups, share, [&](const Group& group, int tile, int end) {
     const Destination to{.scores = p.scores + (group.first_token - p.first_token) * p.scores_stride,
@@ -299,7 +283,7 @@ __device__ void consume(Shared<Element, Columns * Halves>& shared, const sm80::P
       if constexpr (Halves == 1) {
         ptx::wgmma_wait<0>();
         ptx::wgmma_pin(a);
-        release(shared.k_empty[ring.stage]);
+        ptx::mbarrier_arrive_warp(shared.k_empty[ring.stage]);
         finish<Columns>(a, shared.weights, 0, key, to);
       } else {
         float b[Columns / 2];
@@ -309,12 +293,12 @@ __device__ void consume(Shared<Element, Columns * Halves>& shared, const sm80::P
         finish<Columns>(a, shared.weights, 0, key, to);
         ptx::wgmma_wait<0>();
         ptx::wgmma_pin(b);
-        release(shared.k_empty[ring.stage]);
+        ptx::mbarrier_arrive_warp(shared.k_empty[ring.stage]);
         finish<Columns>(b, shared.weights, Columns, key, to);
       }
-      ring.step();
+      ring.advance();
     }
-    release(shared.q_empty);
+    ptx::mbarrier_arrive_warp(shared.q_empty);
   });
 }
 

@@ -37,19 +37,6 @@ struct Shared {
 static_assert(sizeof(Shared<std::uint16_t, 16>) <= 227 * 1024);
 static_assert(sizeof(Shared<std::uint16_t, 32>) <= 227 * 1024);
 
-/// A place in the ring and the parity of its round.
-template <int Slots>
-struct Ring {
-  int slot = 0;
-  std::uint32_t parity = 0;
-
-  __device__ __forceinline__ void step() {
-    if (++slot < Slots) return;
-    slot = 0;
-    parity ^= 1;
-  }
-};
-
 inline constexpr int kGroupBarrier = 1;  ///< named: + warpgroup
 
 }  // namespace attune::kernels::mla_decode::sm90::few

@@ -9,6 +9,7 @@
 
 #include "kernels/mla_decode/sm90/few_finish.cuh"
 #include "kernels/ptx/launch.cuh"
+#include "kernels/ptx/ring.cuh"
 
 namespace attune::kernels::mla_decode::sm90::few {
 
@@ -42,7 +43,7 @@ __device__ void produce(Shared<Element, Rows>& shared, const Params& params,
   ptx::dependency_wait();
   Keys keys(params, k_map);
   const bool asks = threadIdx.x == kConsumers;
-  Ring<kSlots<Rows>> ring{.slot = 0, .parity = 1};
+  ptx::Ring<kSlots<Rows>> ring{.stage = 0, .parity = 1};
   std::uint32_t item_parity = 1;
   for (int i = share.begin; i < share.end; ++i) {
     if (i > share.begin) item = params.items[i];
@@ -65,7 +66,7 @@ __device__ void produce(Shared<Element, Rows>& shared, const Params& params,
         keys.template load<1>(shared.k + slot, piece == 0 ? kRopePanel : piece - 1,
                               shared.k_full[slot]);
       }
-      ring.slot = kPanelsOf<Keys>;
+      ring.stage = kPanelsOf<Keys>;
       keys.look_ahead(item, tile);
       keys.advance();
       ++tile;
@@ -74,16 +75,16 @@ __device__ void produce(Shared<Element, Rows>& shared, const Params& params,
       keys.look_ahead(item, tile);
       // Rope first: the order in which room is returned.
 #pragma unroll 1
-      for (int piece = kPanels - kPanelsOf<Keys>; piece < kPanels; ++piece, ring.step()) {
+      for (int piece = kPanels - kPanelsOf<Keys>; piece < kPanels; ++piece, ring.advance()) {
         const bool last = piece + 1 == kPanels && tile + 1 == item.tile_end;
         if (wants_queries && (last || ptx::mbarrier_test(shared.q_empty, item_parity))) {
           ptx::mbarrier_wait(shared.q_empty, item_parity);
           ask_queries<Rows, Keys>(shared, params, q_map, item, block);
           wants_queries = false;
         }
-        ptx::mbarrier_wait(shared.k_empty[ring.slot], ring.parity);
-        keys.template load<1>(shared.k + ring.slot, piece == 0 ? kRopePanel : piece - 1,
-                              shared.k_full[ring.slot]);
+        ptx::mbarrier_wait(shared.k_empty[ring.stage], ring.parity);
+        keys.template load<1>(shared.k + ring.stage, piece == 0 ? kRopePanel : piece - 1,
+                              shared.k_full[ring.stage]);
       }
       keys.advance();
     }
@@ -97,32 +98,26 @@ __device__ void produce(Shared<Element, Rows>& shared, const Params& params,
   }
 }
 
-/// One arrival a warp.
-__device__ __forceinline__ void give_back(ptx::Mbarrier& empty) {
-  __syncwarp();
-  if (lane() == 0) ptx::mbarrier_arrive(empty);
-}
-
 /// Panels' room, as their products end one after another.
 template <int Rows, class Element, int Panel = 0>
 __device__ __forceinline__ void give_back_values(Shared<Element, Rows>& shared,
-                                                 Ring<kSlots<Rows>>& ring) {
+                                                 ptx::Ring<kSlots<Rows>>& ring) {
   ptx::wgmma_wait<kLatentPanels - 1 - Panel>();
-  give_back(shared.k_empty[ring.slot]);
-  ring.step();
+  ptx::mbarrier_arrive_warp(shared.k_empty[ring.stage]);
+  ring.advance();
   if constexpr (Panel + 1 < kLatentPanels) give_back_values<Rows, Element, Panel + 1>(shared, ring);
 }
 
 /// Zeros the values behind the last key: they may hold NaN, and 0 * NaN is not 0. Nobody reads the
 /// tile as keys any more.
 template <int Rows, class Element>
-__device__ __forceinline__ void clear_values(Shared<Element, Rows>& shared, Ring<kSlots<Rows>> ring,
-                                             int valid) {
+__device__ __forceinline__ void clear_values(Shared<Element, Rows>& shared,
+                                             ptx::Ring<kSlots<Rows>> ring, int valid) {
   const int chunks = (kKeys - valid) * 8;
 #pragma unroll 1
-  for (int panel = 0; panel < kLatentPanels; ++panel, ring.step())
+  for (int panel = 0; panel < kLatentPanels; ++panel, ring.advance())
     for (int i = static_cast<int>(threadIdx.x); i < chunks; i += kConsumers)
-      reinterpret_cast<uint4*>(shared.k[ring.slot])[valid * 8 + i] = make_uint4(0, 0, 0, 0);
+      reinterpret_cast<uint4*>(shared.k[ring.stage])[valid * 8 + i] = make_uint4(0, 0, 0, 0);
 }
 
 template <int Rows, class Keys, class Element>
@@ -135,7 +130,7 @@ __device__ void consume(Shared<Element, Rows>& shared, const Params& params) {
   const std::uint64_t p = ptx::wgmma_descriptor(shared.p);
   constexpr std::uint64_t kQueryStep = Rows * 128 >> 4;
   constexpr int kFirstPiece = kPanels - kPanelsOf<Keys>;
-  Ring<kSlots<Rows>> ring;
+  ptx::Ring<kSlots<Rows>> ring;
   std::uint32_t item_parity = 0;
   Output<Rows> o;
 
@@ -155,14 +150,14 @@ __device__ void consume(Shared<Element, Rows>& shared, const Params& params) {
     ptx::mbarrier_wait(shared.q_full, item_parity);
     for (int tile = item.tile_begin; tile < item.tile_end; ++tile) {
       Scores<Rows> s;
-      Ring<kSlots<Rows>> at = ring;
+      ptx::Ring<kSlots<Rows>> at = ring;
 #pragma unroll
-      for (int piece = kFirstPiece; piece < kPanels; ++piece, at.step()) {
-        ptx::mbarrier_wait(shared.k_full[at.slot], at.parity);
+      for (int piece = kFirstPiece; piece < kPanels; ++piece, at.advance()) {
+        ptx::mbarrier_wait(shared.k_full[at.stage], at.parity);
         // What threads have copied is still to be shown to the products.
         if constexpr (!Keys::kFences) ptx::fence_proxy_async();
         ptx::wgmma_fence();
-        const std::uint64_t keys = k + static_cast<std::uint32_t>(at.slot) * kPanelStep;
+        const std::uint64_t keys = k + static_cast<std::uint32_t>(at.stage) * kPanelStep;
         const std::uint64_t queries = q + (piece == 0 ? kRopePanel : piece - 1) * kQueryStep;
 #pragma unroll
         for (int step = 0; step < 4; ++step)
@@ -174,8 +169,8 @@ __device__ void consume(Shared<Element, Rows>& shared, const Params& params) {
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(s);
       if constexpr (Keys::kRope) {
-        give_back(shared.k_empty[ring.slot]);
-        ring.step();
+        ptx::mbarrier_arrive_warp(shared.k_empty[ring.stage]);
+        ring.advance();
       }
       if (lane() == 0 && tile + 1 == item.tile_end) ptx::mbarrier_arrive(shared.q_empty);
 
@@ -194,8 +189,8 @@ __device__ void consume(Shared<Element, Rows>& shared, const Params& params) {
       ptx::wgmma_fence();
       at = ring;
 #pragma unroll
-      for (int panel = 0; panel < kLatentPanels; ++panel, at.step()) {
-        const std::uint64_t values = k + static_cast<std::uint32_t>(at.slot) * kPanelStep;
+      for (int panel = 0; panel < kLatentPanels; ++panel, at.advance()) {
+        const std::uint64_t values = k + static_cast<std::uint32_t>(at.stage) * kPanelStep;
 #pragma unroll
         for (int step = 0; step < 4; ++step)
           ptx::narrow::wgmma_ss<Element, Rows, Major::mn, Major::k>(
@@ -209,7 +204,7 @@ __device__ void consume(Shared<Element, Rows>& shared, const Params& params) {
     ptx::mbarrier_wait(shared.drawn, item_parity);
     item_parity ^= 1;
     const std::int32_t arrival = shared.arrival;
-    give_back(shared.read);
+    ptx::mbarrier_arrive_warp(shared.read);
     finish<ByPanels, Keys::kSinks, Element, Rows>(shared.sum[i % 2], arrival, params, item, block,
                                                   share.lane, state, o);
   }

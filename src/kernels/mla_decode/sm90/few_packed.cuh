@@ -17,6 +17,7 @@
 
 #include "kernels/mla_decode/sm90/few_packed_collective.cuh"
 #include "kernels/ptx/launch.cuh"
+#include "kernels/ptx/ring.cuh"
 
 namespace attune::kernels::mla_decode::sm90::few {
 
@@ -147,11 +148,6 @@ __device__ __forceinline__ void produce_listed(PackedShared<Rows>& shared, const
   }
 }
 
-__device__ __forceinline__ void arrive_of_warp(ptx::Mbarrier& barrier) {
-  __syncwarp();
-  if (lane() == 0) ptx::mbarrier_arrive(barrier);
-}
-
 template <int N, bool Lists>
 __device__ void consume_packed(PackedShared<N>& shared, const Params& params, int group) {
   const Share share = share_of(params);
@@ -179,7 +175,7 @@ __device__ void consume_packed(PackedShared<N>& shared, const Params& params, in
     ptx::mbarrier_wait(shared.q_full, item_parity);
     arrange_queries(shared);
     const int count = item.tile_end - item.tile_begin;
-    if (group >= count) arrive_of_warp(shared.q_empty);
+    if (group >= count) ptx::mbarrier_arrive_warp(shared.q_empty);
     for (int n = group; n < count; n += kPackedGroups) {
       const int tile = item.tile_begin + n;
       const std::uint32_t at = tiles + static_cast<std::uint32_t>(n);
@@ -190,7 +186,7 @@ __device__ void consume_packed(PackedShared<N>& shared, const Params& params, in
       Scores<N> s;
       ptx::mbarrier_wait(shared.k_full[stage], at / kPackedStages % 2);
       page_scores<N>(s, page, q, q_rope, shared.scales[group], valid);
-      if (n + kPackedGroups >= count) arrive_of_warp(shared.q_empty);
+      if (n + kPackedGroups >= count) ptx::mbarrier_arrive_warp(shared.q_empty);
       if ((tile + 1) * kKeys > all) apply_mask<N>(s, params, item, block, tile);
       RowValues<N> top;
       RowValues<N> factor;
@@ -205,7 +201,7 @@ __device__ void consume_packed(PackedShared<N>& shared, const Params& params, in
       if (moved) rescale<N>(o, factor);
       meet_group();
       page_values<N>(o, page, p, shared.scales[group],
-                     [&] { arrive_of_warp(shared.k_empty[stage]); });
+                     [&] { ptx::mbarrier_arrive_warp(shared.k_empty[stage]); });
     }
     tiles += static_cast<std::uint32_t>(count);
     item_parity ^= 1;
@@ -218,7 +214,7 @@ __device__ void consume_packed(PackedShared<N>& shared, const Params& params, in
     if (shared_work) take_over(shared, o, state);
     ptx::mbarrier_wait(shared.drawn, item_parity ^ 1);
     const std::int32_t arrival = shared.arrival;
-    arrive_of_warp(shared.read);
+    ptx::mbarrier_arrive_warp(shared.read);
     finish<ByThreads, false, __nv_bfloat16, N>(shared.sum[i % 2], arrival, params, item, block,
                                                share.lane, state, o);
   }

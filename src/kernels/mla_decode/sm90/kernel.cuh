@@ -18,14 +18,9 @@
 
 #include "kernels/mla_decode/sm90/packed_keys.cuh"
 #include "kernels/ptx/launch.cuh"
+#include "kernels/ptx/ring.cuh"
 
 namespace attune::kernels::mla_decode::sm90 {
-
-/// One arrival a warp.
-__device__ __forceinline__ void release(ptx::Mbarrier& empty) {
-  __syncwarp();
-  if (lane() == 0) ptx::mbarrier_arrive(empty);
-}
 
 /// Whether any of this warp's 16 rows can exist.
 __device__ __forceinline__ bool warp_has_rows(const Params& params) {
@@ -232,12 +227,12 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
       ptx::wgmma_commit();
     };
     const auto release_given = [&] {
-      release(shared.k_empty[other][1 + 2 * w]);
-      release(shared.k_empty[other][2 + 2 * w]);
+      ptx::mbarrier_arrive_warp(shared.k_empty[other][1 + 2 * w]);
+      ptx::mbarrier_arrive_warp(shared.k_empty[other][2 + 2 * w]);
     };
     // This warpgroup's tile, from its scores on.
     const auto use_scores = [&](Scores& s, int tile) {
-      if constexpr (Keys::kRope) release(shared.k_empty[w][kRopePiece]);
+      if constexpr (Keys::kRope) ptx::mbarrier_arrive_warp(shared.k_empty[w][kRopePiece]);
       if (lane() == 0 && tile + 2 >= item.tile_end) ptx::mbarrier_arrive(shared.q_empty);
       if ((tile + 1) * kKeys > rows.keys_of_all) apply_mask(s, rows, tile);
       float next[2];
@@ -256,10 +251,10 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
       issue_own_pv<Latent, 1>(o, p, v_own);
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();
-      release(shared.k_empty[w][1 + 2 * w]);
+      ptx::mbarrier_arrive_warp(shared.k_empty[w][1 + 2 * w]);
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(o);
-      release(shared.k_empty[w][2 + 2 * w]);
+      ptx::mbarrier_arrive_warp(shared.k_empty[w][2 + 2 * w]);
     };
 
     int tile = item.tile_begin;
@@ -297,12 +292,12 @@ __device__ void consume(Shared<Element>& shared, const Params& params, int w) {
     const std::int32_t arrival = shared.arrival;
     // A part needs the room in which the next rope queries arrive.
     const bool lends_room = item.place >= 0 && item.meeting < 0;
-    if (!lends_room) release(shared.rope_empty);
+    if (!lends_room) ptx::mbarrier_arrive_warp(shared.rope_empty);
     finish<Keys::kSinks, Element>(shared.sum[i % 2], arrival, params, item, rows, state, o, room,
                                   share.lane, w);
     if (lends_room) {
       ptx::fence_proxy_async();
-      release(shared.rope_empty);
+      ptx::mbarrier_arrive_warp(shared.rope_empty);
     }
   }
 }

@@ -11,6 +11,7 @@
 
 #include "attention/packed_latent.hpp"
 #include "kernels/mla_decode/sm90/producer.cuh"
+#include "kernels/ptx/ring.cuh"
 #include "kernels/ptx/widen.cuh"
 
 namespace attune::kernels::mla_decode::sm90 {
@@ -262,9 +263,7 @@ __device__ void widen_packed(Shared<Element>& shared, const Params& params) {
                                   const int block = 2 * (stage ^ order / 2) + order % 2;
                                   ptx::mbarrier_wait(shared.k_raw[stage][block], parity);
                                   keys.widen(shared.k[stage] + 2 * block, block, valid);
-                                  __syncwarp();
-                                  if (lane() == 0)
-                                    ptx::mbarrier_arrive(shared.k_full[stage][1 + block]);
+                                  ptx::mbarrier_arrive_warp(shared.k_full[stage][1 + block]);
                                 }
                               });
 }

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/ring.cuh"
 #include "kernels/ragged_prefill/sm90/params.hpp"
 
 namespace attune::kernels::ragged_prefill::sm90 {
@@ -158,23 +159,5 @@ using SharedOf = std::conditional_t<
 /// Named barriers (0 is __syncthreads).
 inline constexpr int kTurnBarrier = 1;       ///< + warpgroup: its turn to issue products
 inline constexpr int kWarpgroupBarrier = 8;  ///< + warpgroup: its own four warps
-
-/// A ring's place: stage and the parity of its current round.
-template <int Stages>
-struct Ring {
-  int stage = 0;
-  std::uint32_t parity = 0;
-  __device__ __forceinline__ Ring next() const {
-    Ring after = *this;
-    after.advance();
-    return after;
-  }
-  __device__ __forceinline__ void advance() {
-    if (++stage == Stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
 
 }  // namespace attune::kernels::ragged_prefill::sm90

@@ -146,8 +146,8 @@ class HandOut {
   bool published_ = false;
   bool ended_ = false;
   std::uint32_t wanted_parity_ = 0;
-  Ring<kItemStages> at_;
-  Ring<C::kQueryStages> ring_{0, 1};
+  ptx::Ring<kItemStages> at_;
+  ptx::Ring<C::kQueryStages> ring_{0, 1};
 };
 
 }  // namespace attune::kernels::ragged_prefill::sm90

@@ -104,9 +104,9 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
   float first_scores[C::kKeyTile / 2];
   Accumulators<C> o;
   std::uint32_t p[C::kKeyTile / 16][4];
-  Ring<C::kQueryStages> q;
-  Ring<C::kKeyStages> k;
-  Ring<C::kValueStages> v;
+  ptx::Ring<C::kQueryStages> q;
+  ptx::Ring<C::kKeyStages> k;
+  ptx::Ring<C::kValueStages> v;
   Writer<C> writer(shared, params, o_map, warpgroup);
 
   // The copies of a gather are ordinary writes, which products do not see by themselves.
@@ -142,7 +142,7 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
 
   if (warpgroup == C::kWarpgroups - 1) turn_pass();
   wait_for_queries();
-  Ring<kItemStages> at;
+  ptx::Ring<kItemStages> at;
   PrefillTile item = shared.item[0];
   if (item.tile_end != 0) {
     float s[C::kKeyTile / 2];

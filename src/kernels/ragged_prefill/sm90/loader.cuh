@@ -52,7 +52,7 @@ class TileLoader {
 
   /// `wants_items`: says when the next item is to be taken.
   __device__ void load_all(SharedOf<C>& shared, bool wants_items) {
-    for (Ring<kItemStages> at;; at.advance()) {
+    for (ptx::Ring<kItemStages> at;; at.advance()) {
       ptx::mbarrier_wait(shared.item_full[at.stage], at.parity);
       const PrefillTile item = shared.item[at.stage];
       if (item.tile_end == 0) return;
@@ -169,7 +169,7 @@ class TileLoader {
   const CUtensorMap& map_;
   const Cache cache_;
   const Params& params_;
-  Ring<Stages> ring_{0, 1};
+  ptx::Ring<Stages> ring_{0, 1};
 };
 
 }  // namespace attune::kernels::ragged_prefill::sm90

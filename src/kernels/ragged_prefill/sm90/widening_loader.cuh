@@ -20,7 +20,7 @@ class TileStream {
   /// Whether next() would not wait. All lanes, one answer.
   __device__ bool ready() const {
     if (open_ && tile_ > tile_begin_) return true;
-    const Ring<kItemStages> at = open_ ? at_.next() : at_;
+    const ptx::Ring<kItemStages> at = open_ ? at_.next() : at_;
     return __all_sync(0xffffffffu, ptx::mbarrier_test(shared_.item_full[at.stage], at.parity));
   }
   /// On to the next tile; false behind the last item.
@@ -41,7 +41,7 @@ class TileStream {
  private:
   SharedOf<C>& shared_;
   Duty& duty_;
-  Ring<kItemStages> at_;
+  ptx::Ring<kItemStages> at_;
   int tile_ = 0;
   int tile_begin_ = 0;
   bool open_ = false;
@@ -212,8 +212,7 @@ class WideningLoader {
     }
     widening_.advance();
     ptx::fence_proxy_async();
-    __syncwarp();
-    if (lane() == 0) ptx::mbarrier_arrive(full_[ring_.stage]);
+    ptx::mbarrier_arrive_warp(full_[ring_.stage]);
     ring_.advance();
   }
 
@@ -229,9 +228,9 @@ class WideningLoader {
   bool ended_ = false;
   std::uint32_t valid_ = 0;  ///< keys of the stored tiles under way, 16 bits each, oldest first
   static_assert(kStoredStages == 2);
-  Ring<kStoredStages> asking_;
-  Ring<kStoredStages> widening_;
-  Ring<Stages> ring_{0, 1};
+  ptx::Ring<kStoredStages> asking_;
+  ptx::Ring<kStoredStages> widening_;
+  ptx::Ring<Stages> ring_{0, 1};
 };
 
 /// A warpgroup's 64 rows of queries from bf16 to fp16, in place. Beyond fp16's range a query
