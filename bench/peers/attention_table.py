@@ -6,7 +6,8 @@ attention_table.py bench.json... [--peer peer.jsonl ...] [--best]
 
 A peer's file holds a JSON object a line: `peer`, `ms` and the case, either by attune's name
 (`case`) or, for CPU peers that ran 32/8 heads of 128 in bf16, by phase, batch, length and threads.
-`--best` keeps the fastest backend of each case.
+Of a peer that ran a case in several forms (`form`: pages or contiguous keys, say) the fastest is
+shown. `--best` keeps the fastest backend of each case.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import json
 
 
 def read_peers(paths):
-    """case -> [(ms, peer)]; cases are names or (phase, batch, length, threads)"""
+    """case -> {peer: (ms, form)}; cases are names or (phase, batch, length, threads)"""
     found = {}
     for path in paths:
         with open(path, encoding="utf-8") as lines:
@@ -23,7 +24,9 @@ def read_peers(paths):
                 case = row.get("case") or tuple(
                     row[key] for key in ("phase", "batch", "length", "threads")
                 )
-                found.setdefault(case, []).append((row["ms"], row["peer"]))
+                of_case = found.setdefault(case, {})
+                time = (row["ms"], row.get("form", ""))
+                of_case[row["peer"]] = min(time, of_case.get(row["peer"], time))
     return found
 
 
@@ -68,8 +71,11 @@ def print_report(report, peers, best):
             else f"{row['gbps']:.4g} GB/s"
         )
         key = cpu_key(row["case"], threads) if device == "cpu" else None
-        others = sorted(peers.get(row["case"], []) + peers.get(key, []))
-        versus = ", ".join(f"{peer} {time_of(ms)}, {ms / row['ms']:.2f}x" for ms, peer in others)
+        others = peers.get(row["case"], {}) | peers.get(key, {})
+        versus = ", ".join(
+            f"{peer}{f' ({form})' if form else ''} {time_of(ms)}, {ms / row['ms']:.2f}x"
+            for peer, (ms, form) in sorted(others.items(), key=lambda other: other[1])
+        )
         print(
             f"| {row['case']} | {row['backend']} | {time_of(row['ms'])} | {rate} "
             f"| {row['percent_of_ceiling']:.0f} % ({row['bound']}) | {versus} |"
