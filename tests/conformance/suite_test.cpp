@@ -13,6 +13,7 @@
 
 #include "backends/cpu/descriptor.hpp"
 #include "backends/cpu/with_cascade.hpp"
+#include "backends/intel_amx/descriptor.hpp"
 #include "backends/reference/descriptor.hpp"
 #include "backends/torch_native/descriptor.hpp"
 #include "conformance/cases.hpp"
@@ -70,6 +71,8 @@ constexpr Built kBuilt[] = {
     {"cpu_avx512", &backends::cpu::kDescriptor, backends::cpu::kMake, CpuIsa::avx512},
     {"cpu_avx2", &backends::cpu::kDescriptor, backends::cpu::kMake, CpuIsa::avx2},
     {"cpu_scalar", &backends::cpu::kDescriptor, backends::cpu::kMake, CpuIsa::scalar},
+    // On real tiles, where there are some; tests/backends/intel_amx_test.cpp emulates them.
+    {"intel_amx", &backends::intel_amx::kDescriptor, backends::intel_amx::kMake},
 };
 
 class EverySharing : public EveryBackend {};
