@@ -19,6 +19,11 @@ function(attune_isa_flags)
       if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
         # _mm512_undefined_ps() inside g++ 12's own intrinsics (GCC bug 105593).
         list(APPEND flags -Wno-uninitialized)
+        if(source MATCHES "_amx\\.cpp$")
+          # The bodies on tiles are past g++'s limits for growth by inlining: their loops would call
+          # what they unroll, and keep register tiles in memory.
+          list(APPEND flags --param=large-function-growth=1000 --param=inline-unit-growth=400)
+        endif()
       endif()
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${flags}")
     endif()

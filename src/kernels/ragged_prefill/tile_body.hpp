@@ -64,6 +64,8 @@ class TileBody : TilePanel<Unit, T, kBodySubs> {
   using Fetch = PanelFetch<typename Panel::Io, kBodySubs, kBytes>;
   using Digits = tile::Digits<Unit>;
   static constexpr bool kDigits = kCells == tile::Cells::int8;
+  /// Of products of queries and keys: a strip of latent queries meets its keys once.
+  static constexpr tile::Once kOnce = kLatent ? tile::Once::rows : tile::Once::columns;
   static constexpr int kScoreBuffers = kDigits ? 2 : 1;
   static_assert(!kDigits || T == DType::i8);
   static_assert(!kLatent || (T == DType::bf16 && !kDigits));
@@ -153,8 +155,7 @@ class TileBody : TilePanel<Unit, T, kBodySubs> {
     strips[0].weights = weights_[0];
     if (strips[0].count == 0) return;
     tile::Product scores = score_product(strips[0], strips[0].first_sub, scores_[0]);
-    while (!scores.done()) multiplier_.template step<kCells>(scores);
-    multiplier_.settle();
+    multiplier_.template finish<kCells, kOnce>(scores);
 
     tile::Product values;  // of the strip before
     for (int turn = 0, stage = 0; strips[at].count > 0; at = (at + 1) % 3, turn ^= 1) {
@@ -176,8 +177,7 @@ class TileBody : TilePanel<Unit, T, kBodySubs> {
       }
       values = value_product(strip, keys);
     }
-    while (!values.done()) multiplier_.step(values);
-    multiplier_.settle();
+    multiplier_.finish(values);
   }
 
   [[nodiscard]] tile::Product score_product(const Strip& strip, int sub, float* scores) const {
@@ -262,8 +262,7 @@ class TileBody : TilePanel<Unit, T, kBodySubs> {
       } else {
         const int last = (sub + 1) * kBlocks;
         tile::Product one = product(sub * kBlocks, last < end ? last : end);
-        while (!one.done()) multiplier_.step(one);
-        multiplier_.settle();
+        multiplier_.finish(one);
       }
     }
     return {};
@@ -280,35 +279,23 @@ class TileBody : TilePanel<Unit, T, kBodySubs> {
       turn(scores, turned_);
       scores = turned_;
     }
-    const int turns = (strip.count + 1) / 2;
     const int value_blocks = values_end - values.block;
-    const int steps = next.blocks * next.steps + value_blocks * values.steps;
-    for (int turn = 0, done = 0; turn < turns; ++turn) {
-      const int row = 2 * turn;
-      if constexpr (kDigits) {
-        for (int r = row; r < row + 2 && r < strip.count; ++r)
-          Digits::template join<kSub>(scores + r * kSub, scores + (kRows + r) * kSub,
-                                      digit_value_[strip.row + r]);
-      }
-      if (whole && row + 1 < strip.count) {
-        // Two rows in one stretch of code: either alone is too short a chain to fill the units.
-        simd::unroll<2>(
-            [&](auto i) { this->weigh_whole_row(strip, row + i, sub, scores, weights); });
-      } else {
-        for (int r = row; r < row + 2 && r < strip.count; ++r) {
-          if (whole)
-            this->weigh_whole_row(strip, r, sub, scores, weights);
-          else
-            this->weigh_row(strip, r, sub, span, scores, weights);
-        }
-      }
-      for (const int due = steps * (turn + 1) / turns; done < due; ++done) {
+    const int halves = 2 * (next.blocks * next.steps + value_blocks * values.steps);
+    for (int r = 0, due = 0; r < strip.count; ++r) {
+      if constexpr (kDigits)
+        Digits::template join<kSub>(scores + r * kSub, scores + (kRows + r) * kSub,
+                                    digit_value_[strip.row + r]);
+      if (whole)
+        this->weigh_whole_row(strip, r, sub, scores, weights);
+      else
+        this->weigh_row(strip, r, sub, span, scores, weights);
+      for (due += halves; due >= strip.count; due -= strip.count) {
         if (next.done())
-          multiplier_.step(values);
+          multiplier_.half_step(values);
         else
-          multiplier_.template step<kCells>(next);
+          multiplier_.template half_step<kCells, kOnce>(next);
       }
-      fetch.turn();
+      if (r % 2 == 1 || r + 1 == strip.count) fetch.turn();
     }
     if (value_blocks == 0) multiplier_.settle();  // the scores are read next
   }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/simd/unroll.hpp"
 #include "kernels/tile/cells.hpp"
 
 namespace attune::kernels::tile {
@@ -42,16 +43,16 @@ struct Product {
   int step = 0;
 
   [[nodiscard]] bool done() const { return block == blocks; }
-  [[nodiscard]] const std::uint16_t* rows() const {
-    return a + block % row_blocks * a_block + step * a_step;
-  }
-  [[nodiscard]] const std::uint16_t* columns() const {
-    return b + block / row_blocks * b_block + step * b_step;
-  }
+  /// Of the block's first step.
+  [[nodiscard]] const std::uint16_t* rows() const { return a + block % row_blocks * a_block; }
+  [[nodiscard]] const std::uint16_t* columns() const { return b + block / row_blocks * b_block; }
   [[nodiscard]] float* sums() const {
     return c + block / row_blocks * c_block + block % row_blocks * c_row_block;
   }
 };
+
+/// Which operand is met once by a strip, and so leaves the first cache to the other.
+enum class Once : std::uint8_t { rows, columns };
 
 /// Sums in tiles 0 to 3, rows in 4 and 5, columns in 6 and 7. The unit names the instruction set.
 template <class Unit>
@@ -62,83 +63,108 @@ class Multiplier {
   void configure() { tiles_.configure(); }
   void release() { tiles_.release(); }
 
-  /// One step of `p`: four products. A product's block is to be finished before another product
-  /// takes a step.
-  template <Cells C = Cells::bf16>
-  [[gnu::always_inline]] void step(Product& p) {
-    if (p.step == 0) begin_block(p);
-    const std::uint16_t* const a = p.rows();
-    const std::uint16_t* const b = p.columns();
-    // As few tiles as possible hold anything at a time, and what was multiplied is zeroed at once:
-    // a core whose other thread is at work has hardly more tiles than these eight names, and a load
-    // or a product that finds none waits for what is before it (docs/performance/cpu.md).
-    tiles_.template load<4>(a, p.a_stride * 2);
-    tiles_.template load_once<6>(b, kLine);
-    tiles_.template load_once<7>(b + p.b_right, kLine);
-    tiles_.template multiply_add<C, 0, 4, 6>();
+  /// Half a step of `p`: the rows by 16 of the columns, two products; every other call is the right
+  /// half. A product's block is to be finished before another product takes a step.
+  ///
+  /// As few tiles as possible hold anything at a time, and what was multiplied is zeroed at once: a
+  /// core whose other thread is at work has hardly more tiles than these eight names, and a load or
+  /// a product that finds none waits for what is before it (docs/performance/cpu.md).
+  template <Cells C = Cells::bf16, Once kOnce = Once::columns>
+  [[gnu::always_inline]] void half_step(Product& p) {
+    if (!right_) {
+      if (p.step == 0) {
+        a_ = p.rows();
+        b_ = p.columns();
+      }
+      load<4, kOnce == Once::rows>(a_, p.a_stride * 2);
+      load<6, kOnce == Once::columns>(b_, kLine);
+      if (p.low_rows) load<5, kOnce == Once::rows>(a_ + p.a_low, p.a_stride * 2);
+      if (p.step == 0) begin<0>(p);
+      tiles_.template multiply_add<C, 0, 4, 6>();
+      if (p.low_rows) {
+        if (p.step == 0) begin<2>(p);
+        tiles_.template multiply_add<C, 2, 5, 6>();
+      }
+      tiles_.template zero<6>();
+      right_ = true;
+      return;
+    }
+    load<7, kOnce == Once::columns>(b_ + p.b_right, kLine);
+    if (p.step == 0) begin<1>(p);
     tiles_.template multiply_add<C, 1, 4, 7>();
     tiles_.template zero<4>();
     if (p.low_rows) {
-      tiles_.template load<5>(a + p.a_low, p.a_stride * 2);
-      tiles_.template multiply_add<C, 2, 5, 6>();
-      tiles_.template zero<6>();
+      if (p.step == 0) begin<3>(p);
       tiles_.template multiply_add<C, 3, 5, 7>();
       tiles_.template zero<5>();
-    } else {
-      tiles_.template zero<6>();
     }
     tiles_.template zero<7>();
+    right_ = false;
+    a_ += p.a_step;
+    b_ += p.b_step;
     if (++p.step < p.steps) return;
-    sums_ = {p.sums(), p.c_stride, p.c_low, p.low_rows};
+    settle();  // rows of the last block that this one has not
+    sums_ = {p.sums(), p.c_stride, p.c_low, p.low_rows ? kAll : kUpper};
     p.step = 0;
     ++p.block;
   }
 
-  /// Writes the last block's sums. A block's sums are written when the next one begins, not at
-  /// once: stores that wait for products hold up the loads behind them.
+  template <Cells C = Cells::bf16, Once kOnce = Once::columns>
+  [[gnu::always_inline]] void finish(Product& p) {
+    while (!p.done()) half_step<C, kOnce>(p);
+    settle();
+  }
+
+  /// Writes what is left of the last block's sums. They are written when the next block begins,
+  /// each tile before its first product: stores that wait for products hold up what is behind them,
+  /// and a tile is written while another is multiplied.
   void settle() {
-    if (sums_.c == nullptr) return;
-    const std::int64_t stride = sums_.stride * 4;
-    tiles_.template store<0>(sums_.c, stride);
-    tiles_.template store<1>(sums_.c + kSide, stride);
-    if (sums_.low_rows) {
-      float* const low = sums_.c + sums_.low;
-      tiles_.template store<2>(low, stride);
-      tiles_.template store<3>(low + kSide, stride);
-    }
-    sums_.c = nullptr;
+    if (sums_.left == 0) return;
+    simd::unroll<4>([&](auto t) { write<t>(); });
   }
 
  private:
-  void begin_block(const Product& p) {
-    settle();
-    if (!p.add) {
-      tiles_.template zero<0>();
-      tiles_.template zero<1>();
-      tiles_.template zero<2>();
-      tiles_.template zero<3>();
-      return;
-    }
-    const std::int64_t stride = p.c_stride * 4;
-    const float* const c = p.sums();
-    tiles_.template load<0>(c, stride);
-    tiles_.template load<1>(c + kSide, stride);
-    if (p.low_rows) {
-      const float* const low = c + p.c_low;
-      tiles_.template load<2>(low, stride);
-      tiles_.template load<3>(low + kSide, stride);
-    }
-  }
+  static constexpr unsigned kUpper = 0b0011;  ///< tiles of the first 16 rows
+  static constexpr unsigned kAll = 0b1111;
 
+  /// Sums not yet written.
   struct Sums {
     float* c = nullptr;
     std::int64_t stride = 0;
     std::int64_t low = 0;
-    bool low_rows = true;
+    unsigned left = 0;  ///< tiles, a bit each
   };
+
+  template <int T, bool kOnce>
+  [[gnu::always_inline]] void load(const std::uint16_t* from, std::int64_t stride) {
+    if constexpr (kOnce)
+      tiles_.template load_once<T>(from, stride);
+    else
+      tiles_.template load<T>(from, stride);
+  }
+
+  template <int T>
+  [[gnu::always_inline]] void write() {
+    if ((sums_.left >> T & 1) == 0) return;
+    sums_.left &= ~(1u << T);
+    tiles_.template store<T>(sums_.c + T / 2 * sums_.low + T % 2 * kSide, sums_.stride * 4);
+  }
+
+  /// Tile T of a block's sums.
+  template <int T>
+  [[gnu::always_inline]] void begin(const Product& p) {
+    write<T>();
+    if (p.add)
+      tiles_.template load<T>(p.sums() + T / 2 * p.c_low + T % 2 * kSide, p.c_stride * 4);
+    else
+      tiles_.template zero<T>();
+  }
 
   typename Unit::Tiles tiles_;
   Sums sums_;
+  const std::uint16_t* a_ = nullptr;  ///< of the step that it stands at
+  const std::uint16_t* b_ = nullptr;
+  bool right_ = false;
 };
 
 }  // namespace attune::kernels::tile
