@@ -3,13 +3,13 @@
 # minutes. The results become docs/performance/h200.md:
 #
 #   bench/cuda/run_all.sh results
-#   bench/peers/attention_table.py results/attune.json $(printf -- '--peer %s ' results/*.jsonl)
+#   bench/peers/attention_table.py results/attune.json --best --peer results/*.jsonl
 #
 # PYTHON is one with a CUDA build of PyTorch and, each as it is there or not:
 #
-#   pip install vllm==0.26.0 fa3-fwd==0.0.3             # FlashAttention-3, FlashMLA
-#   pip install flashinfer-python==0.6.14               # compiles a kernel at its first use
-#   pip install flash-linear-attention==0.6.0 mamba-ssm # tune at their first use
+#   pip install vllm==0.26.0 fa3-fwd==0.0.3  # FlashAttention-3, FlashMLA; brings torch 2.11
+#   pip install flashinfer-python==0.6.14    # compiles each kernel at its first use, for a minute
+#   pip install flash-linear-attention==0.6.0 mamba-ssm==2.3.2.post1  # tune at their first use
 #
 # What compiles or tunes at its first use wants a run of its script before this one.
 set -u

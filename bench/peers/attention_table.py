@@ -2,7 +2,7 @@
 """Results of `attune bench --output x.json`, beside peers on the same cases, as the tables of
 docs/performance.
 
-attention_table.py bench.json... [--peer peer.jsonl ...] [--best]
+attention_table.py bench.json... [--best] [--peer peer.jsonl ...]
 
 A peer's file holds a JSON object a line: `peer`, `ms` and the case, either by attune's name
 (`case`) or, for CPU peers that ran 32/8 heads of 128 in bf16, by phase, batch, length and threads.
@@ -86,7 +86,7 @@ def print_report(report, peers, best):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("bench", nargs="+")
-    parser.add_argument("--peer", action="append", default=[])
+    parser.add_argument("--peer", action="extend", nargs="+", default=[])
     parser.add_argument("--best", action="store_true")
     options = parser.parse_args()
     peers = read_peers(options.peer)
