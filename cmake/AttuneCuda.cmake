@@ -114,9 +114,16 @@ function(attune_cuda_arch)
 endfunction()
 
 attune_cuda_arch(${attune_cuda_sources})
-add_library(attune_cuda_objects OBJECT ${attune_cuda_sources})
+# Kernels apart from what is plain C++, which the emulated card's tests take as it is.
+set(attune_cuda_kernels ${attune_cuda_sources})
+list(FILTER attune_cuda_kernels INCLUDE REGEX "\\.cu$")
+set(attune_cuda_host ${attune_cuda_sources})
+list(FILTER attune_cuda_host EXCLUDE REGEX "\\.cu$")
+add_library(attune_cuda_objects OBJECT ${attune_cuda_kernels})
 attune_cuda_target(attune_cuda_objects)
-add_library(attune_cuda MODULE $<TARGET_OBJECTS:attune_cuda_objects>)
+add_library(attune_cuda_host_objects OBJECT ${attune_cuda_host})
+attune_cuda_target(attune_cuda_host_objects)
+add_library(attune_cuda MODULE $<TARGET_OBJECTS:attune_cuda_objects> $<TARGET_OBJECTS:attune_cuda_host_objects>)
 attune_cuda_target(attune_cuda)
 set_target_properties(attune_cuda PROPERTIES LINKER_LANGUAGE CUDA)
 target_link_libraries(attune_cuda PRIVATE attune_plan attune_attention)
@@ -142,7 +149,8 @@ target_link_libraries(attune_prefill_bench PRIVATE attune_plan)
 # The conformance suite as one program, to be carried to a machine with a GPU.
 if(TARGET attune_conformance)
   add_executable(attune_cuda_suite EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/cuda/suite_main.cpp
-                                                    $<TARGET_OBJECTS:attune_cuda_objects>)
+                                                    $<TARGET_OBJECTS:attune_cuda_objects>
+                                                    $<TARGET_OBJECTS:attune_cuda_host_objects>)
   attune_cuda_target(attune_cuda_suite)
   set_target_properties(attune_cuda_suite PROPERTIES LINKER_LANGUAGE CUDA)
   target_link_libraries(attune_cuda_suite PRIVATE attune_conformance)
