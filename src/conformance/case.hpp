@@ -28,6 +28,7 @@ struct Subject {
   DeviceInfo device{};
   Executor* executor = nullptr;  ///< of the oracle, and of CPU backends
   DeviceMemory* memory = nullptr;
+  int repeats = 10;  ///< of a run whose bits may not change; fewer where nothing is left to chance
 };
 
 enum class Verdict : std::uint8_t { passed, failed, skipped };

@@ -45,8 +45,7 @@ Outcome deterministic(const Subject& subject, const Case& one) {
   if (!scene.ok()) return outcome_of(scene.status(), one);
   LinearAnswer first;
   if (Status s = run_whole(*scene, one, first); !s.ok()) return outcome_of(s, one);
-  constexpr int kRepeats = 5;
-  for (int n = 0; n < kRepeats; ++n) {
+  for (int n = 0; n < subject.repeats; n += 2) {
     LinearAnswer again;
     if (Status s = run_whole(*scene, one, again); !s.ok()) return outcome_of(s, one);
     if (Outcome o = compare_bits(again, first); o.verdict != Verdict::passed) return o;

@@ -47,8 +47,7 @@ Outcome deterministic(const Subject& subject, const Case& one) {
   Answer first = stage.blank_answer();
   if (Status s = stage.execute(*scene->backend, whole_step(one), first); !s.ok())
     return outcome_of(s, one);
-  constexpr int kRepeats = 10;
-  for (int n = 0; n < kRepeats; ++n) {
+  for (int n = 0; n < subject.repeats; ++n) {
     Answer again = stage.blank_answer();
     if (Status s = stage.execute(*scene->backend, whole_step(one), again); !s.ok())
       return outcome_of(s, one);

@@ -1,6 +1,7 @@
 // Properties of plans made on the device (docs/decisions/0009-device-planning.md).
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -104,8 +105,13 @@ class BothPlanners {
   Result<bool> agree(const std::vector<std::int64_t>& lengths, auto spoil) {
     Stage& stage = *scene_.stage;
     const Tables tables = tables_of(p_, case_.page_size, lengths);
-    auto wanted = on_the_host(tables);
-    if (!wanted.ok()) return wanted.status();
+    // The host's answer to the same lengths, asked for again after other plans, is the same.
+    if (!of_host_.contains(lengths)) {
+      auto bytes = on_the_host(tables);
+      if (!bytes.ok()) return bytes.status();
+      of_host_.emplace(lengths, std::move(*bytes));
+    }
+    const Bytes& wanted = of_host_.at(lengths);
     Tables given = tables;
     spoil(given);
     if (Status s = put(indptr_, given.indptr); !s.ok()) return s;
@@ -122,7 +128,7 @@ class BothPlanners {
     auto have = answer_of(stage, p_);
     if (!have.ok()) return have.status();
     if (Status s = workspace_.check_guards(); !s.ok()) return s;
-    return have->o == wanted->o && have->lse == wanted->lse;
+    return have->o == wanted.o && have->lse == wanted.lse;
   }
 
   /// What a plan made on the device must not be refreshed to.
@@ -179,6 +185,7 @@ class BothPlanners {
   StagedWorkspace workspace_;
   PlanHandle plan_;
   std::unique_ptr<Recording> recording_;
+  std::map<std::vector<std::int64_t>, Bytes> of_host_;
 };
 
 Outcome plans_on_the_device(const Subject& subject, const Case& one) {

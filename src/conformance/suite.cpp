@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
 
 #include "base/join.hpp"
 #include "conformance/cases.hpp"
+#include "conformance/properties.hpp"
 #include "conformance/refusals.hpp"
 
 namespace attune::conformance {
@@ -17,6 +19,55 @@ bool declares(const Capability& row, FeatureSet features) {
 
 bool selected(const Case& one, const SuiteOptions& options) {
   return (options.full || one.smoke) && glob_match(options.match, one.name);
+}
+
+/// Cases of a row, in its order.
+struct RowCases {
+  const Capability* row = nullptr;
+  std::vector<Case> cases{};
+};
+
+/// A name without its types, OPERATION/PHASE//…; empty for cases that run with every type.
+std::string shape_of(const Case& one) {
+  if (one.property->name == kMatchesReference.name || one.property->name == kAppendThenRun.name)
+    return {};
+  const std::size_t begin = one.name.find('/', one.name.find('/') + 1) + 1;
+  return one.name.substr(0, begin) + one.name.substr(one.name.find('/', begin));
+}
+
+/// Of cases of one shape leaves one: of the n-th shape the n-th, counted round.
+void keep_one_dtype(std::vector<RowCases>& all) {
+  std::vector<std::string> shapes;
+  std::map<std::string, std::vector<std::string>> alike;
+  for (const RowCases& row : all)
+    for (const Case& one : row.cases) {
+      const std::string shape = shape_of(one);
+      if (shape.empty()) continue;
+      std::vector<std::string>& names = alike[shape];
+      if (names.empty()) shapes.push_back(shape);
+      names.push_back(one.name);
+    }
+  std::set<std::string> dropped;
+  for (std::size_t n = 0; n < shapes.size(); ++n) {
+    const std::vector<std::string>& names = alike[shapes[n]];
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (i != n % names.size()) dropped.insert(names[i]);
+  }
+  for (RowCases& row : all)
+    std::erase_if(row.cases, [&](const Case& one) { return dropped.contains(one.name); });
+}
+
+/// Of all rows that this device can run.
+std::vector<RowCases> selected_cases(const Subject& subject, const SuiteOptions& options) {
+  std::vector<RowCases> all;
+  for (const Capability& row : subject.descriptor->capabilities) {
+    if (!declares(row, options.declared) || !hardware_reason(row, subject.device).empty()) continue;
+    RowCases& mine = all.emplace_back(RowCases{.row = &row});
+    for (Case& one : make_cases(row, options.seed))
+      if (selected(one, options)) mine.cases.push_back(std::move(one));
+  }
+  if (!options.every_dtype) keep_one_dtype(all);
+  return all;
 }
 
 /// Why no case of this suite runs over a row; empty if cases do.
@@ -92,6 +143,8 @@ SuiteReport run_suite(const Subject& subject, const SuiteOptions& options,
     if (progress) progress(result);
     report.cases.push_back(std::move(result));
   };
+  const std::vector<RowCases> chosen = selected_cases(subject, options);
+  auto next = chosen.begin();
   for (const Capability& row : subject.descriptor->capabilities) {
     if (!declares(row, options.declared)) continue;
     const std::string unfit = hardware_reason(row, subject.device);
@@ -104,6 +157,7 @@ SuiteReport run_suite(const Subject& subject, const SuiteOptions& options,
       }
     }
     if (!unfit.empty()) continue;
+    const std::vector<Case>& cases = (next++)->cases;
     for (CaseResult& refusal : check_refusals(subject, row, options.match))
       record(std::move(refusal));
     if (!reason.empty()) {
@@ -112,8 +166,7 @@ SuiteReport run_suite(const Subject& subject, const SuiteOptions& options,
         record({.name = all, .backend = backend, .outcome = skipped(reason)});
       continue;
     }
-    for (const Case& one : make_cases(row, options.seed)) {
-      if (!selected(one, options)) continue;
+    for (const Case& one : cases) {
       const auto start = std::chrono::steady_clock::now();
       Outcome outcome = one.property->check(subject, one);
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
@@ -143,11 +196,8 @@ SuiteReport run_suite(const Subject& subject, const SuiteOptions& options,
 
 std::vector<std::string> case_names(const Subject& subject, const SuiteOptions& options) {
   std::vector<std::string> names;
-  for (const Capability& row : subject.descriptor->capabilities) {
-    if (!declares(row, options.declared) || !hardware_reason(row, subject.device).empty()) continue;
-    for (const Case& one : make_cases(row, options.seed))
-      if (selected(one, options)) names.push_back(one.name);
-  }
+  for (const RowCases& row : selected_cases(subject, options))
+    for (const Case& one : row.cases) names.push_back(one.name);
   return names;
 }
 

@@ -10,9 +10,11 @@
 #include <ostream>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "backends/cpu/descriptor.hpp"
 #include "backends/cpu/with_cascade.hpp"
+#include "backends/flashinfer/descriptor.hpp"
 #include "backends/intel_amx/descriptor.hpp"
 #include "backends/reference/descriptor.hpp"
 #include "backends/torch_native/descriptor.hpp"
@@ -101,6 +103,41 @@ TEST(Suite, NamesAreUniqueAndReadable) {
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
   EXPECT_THAT(names, ::testing::Contains(
                          ::testing::StartsWith("gqa/decode/bf16/hd128/gqa4/page16/b6x333")));
+}
+
+/// A name's parts before and after its types, and its types.
+std::pair<std::string, std::string> split_types(const std::string& name) {
+  const std::size_t begin = name.find('/', name.find('/') + 1) + 1;
+  const std::size_t end = name.find('/', begin);
+  return {name.substr(0, begin) + name.substr(end), name.substr(begin, end - begin)};
+}
+
+TEST(Suite, OneDtypeKeepsEveryAnswerAndEveryShapeOnce) {
+  const Machine machine;
+  Subject subject = machine.subject(backends::flashinfer::kDescriptor, nullptr);
+  subject.device = {.kind = DeviceKind::cuda, .sm = 90};
+  const auto all = case_names(subject, {});
+  const auto kept = case_names(subject, {.every_dtype = false});
+  EXPECT_LT(kept.size(), all.size());
+  const auto holds_answers = [](const std::string& name) {
+    return name.ends_with("/append_then_run") || name.find("/matches_reference") != name.npos;
+  };
+  std::set<std::string> shapes;
+  std::set<std::string> types;
+  for (const std::string& name : kept) {
+    if (holds_answers(name)) continue;
+    const auto [shape, type] = split_types(name);
+    EXPECT_TRUE(shapes.insert(shape).second) << shape;
+    types.insert(type);
+  }
+  for (const std::string& name : all) {
+    if (holds_answers(name)) {
+      EXPECT_THAT(kept, ::testing::Contains(name));
+    } else {
+      EXPECT_TRUE(shapes.contains(split_types(name).first)) << name;
+    }
+  }
+  EXPECT_GT(types.size(), 1u);
 }
 
 TEST(Suite, EveryDeclaredWordIsReachedByACase) {

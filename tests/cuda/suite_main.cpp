@@ -1,14 +1,18 @@
 // The conformance suite over the CUDA backends of this build, without the loader in between: one
 // program to carry to a machine with a GPU.
 //
-//   attune_cuda_suite [--full] [--all-levels] [--plain] [--times] [--match GLOB] [BACKEND …]
+//   attune_cuda_suite [--full] [--one-dtype] [--repeats N] [--all-levels] [--plain] [--times]
+//                     [--match GLOB] [BACKEND …]
 //
+// --one-dtype: of cases that differ in their types alone one, but for those that hold answers.
+// --repeats: of a run whose bits may not change.
 // --all-levels: flashinfer takes every shared prefix, whatever its cost test says of small shapes.
 // --plain: flashinfer leaves Hopper's prefill kernels alone.
 // --times: every case with its seconds.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -55,18 +59,23 @@ int main(int argc, char** argv) {
   using conformance::Verdict;
   conformance::SuiteOptions options;
   std::vector<std::string> wanted;
+  int repeats = conformance::Subject{}.repeats;
   bool all_levels = false;
   bool plain = false;
   bool times = false;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--full") == 0)
       options.full = true;
+    else if (std::strcmp(argv[i], "--one-dtype") == 0)
+      options.every_dtype = false;
     else if (std::strcmp(argv[i], "--all-levels") == 0)
       all_levels = true;
     else if (std::strcmp(argv[i], "--plain") == 0)
       plain = true;
     else if (std::strcmp(argv[i], "--times") == 0)
       times = true;
+    else if (std::strcmp(argv[i], "--repeats") == 0 && i + 1 < argc)
+      repeats = std::atoi(argv[++i]);
     else if (std::strcmp(argv[i], "--match") == 0 && i + 1 < argc)
       options.match = argv[++i];
     else
@@ -98,7 +107,8 @@ int main(int argc, char** argv) {
                                        .oracle = backends::reference::kMake,
                                        .device = device,
                                        .executor = pool->get(),
-                                       .memory = memory->get()};
+                                       .memory = memory->get(),
+                                       .repeats = repeats};
     int skips = 0;
     auto last = std::chrono::steady_clock::now();
     const auto show = [&](const conformance::CaseResult& r) {

@@ -91,7 +91,8 @@ void meet_warp(std::uint32_t mask, const char* what, void* lane, Together togeth
   const int warp = block().current() / 32;
   const int own = block().current() % 32;
   if ((mask >> own & 1) == 0) trap(std::string(what) + ": the mask leaves out its own caller");
-  block().meet(block().of_warp(warp, mask), __builtin_popcount(mask), own, what, lane, together);
+  const int members = mask == 0xffffffffu ? 32 : __builtin_popcount(mask);
+  block().meet(block().of_warp(warp, mask), members, own, what, lane, together);
 }
 
 void meet_warpgroup(const char* what, void* lane, Together together) {
