@@ -28,7 +28,7 @@ struct Candidate {
   SelectionOptions selection;
 };
 
-struct Verdict {
+struct ModelVerdict {
   std::string model;
   std::string backend;
   std::string status{};  ///< passed, failed, skipped
@@ -105,9 +105,9 @@ Result<std::vector<Candidate>> candidates(const CommonOptions& options, const Re
   return all;
 }
 
-Verdict verdict_of(const std::string& folder, const std::string& backend,
-                   const Result<conformance::GoldenOutcome>& outcome) {
-  Verdict v{.model = fs::path(folder).filename().string(), .backend = backend};
+ModelVerdict verdict_of(const std::string& folder, const std::string& backend,
+                        const Result<conformance::GoldenOutcome>& outcome) {
+  ModelVerdict v{.model = fs::path(folder).filename().string(), .backend = backend};
   if (v.model.empty()) v.model = fs::path(folder).parent_path().filename().string();
   if (!outcome.ok()) {
     const Status status = outcome.status();
@@ -132,20 +132,20 @@ Verdict verdict_of(const std::string& folder, const std::string& backend,
   return v;
 }
 
-void print_table(const std::vector<Verdict>& verdicts) {
+void print_table(const std::vector<ModelVerdict>& verdicts) {
   std::size_t width = 0;
-  for (const Verdict& v : verdicts) width = std::max(width, v.model.size());
-  for (const Verdict& v : verdicts) {
+  for (const ModelVerdict& v : verdicts) width = std::max(width, v.model.size());
+  for (const ModelVerdict& v : verdicts) {
     fmt::print("{:<8} {:<{}} {:<14} ", v.status, v.model, width, v.backend);
     if (v.status != "skipped") fmt::print("max error {:.1e} ", v.max_abs_err);
     fmt::print("{}\n", v.reason);
   }
 }
 
-void print_json(const std::vector<Verdict>& verdicts, int passed, int failed, int skipped) {
+void print_json(const std::vector<ModelVerdict>& verdicts, int passed, int failed, int skipped) {
   Json out = {{"passed", passed}, {"failed", failed}, {"skipped", skipped}};
   out["models"] = Json::array();
-  for (const Verdict& v : verdicts) {
+  for (const ModelVerdict& v : verdicts) {
     Json row = {{"name", v.model}, {"backend", v.backend}, {"status", v.status}};
     row["reason"] = v.reason;
     // JSON has no NaN; a model whose logits are none reports null.
@@ -177,7 +177,7 @@ int verify_golden(const CommonOptions& options, const std::vector<std::string>& 
 
   const auto families = model::families_of_plugins(options.plugins);
   if (!families.ok()) return report(families.status());
-  std::vector<Verdict> verdicts;
+  std::vector<ModelVerdict> verdicts;
   for (const std::string& folder : *models) {
     for (const Candidate& candidate : *backends) {
       conformance::GoldenRun run;
@@ -204,8 +204,9 @@ int verify_golden(const CommonOptions& options, const std::vector<std::string>& 
   }
 
   const auto count = [&](std::string_view status) {
-    return static_cast<int>(std::count_if(verdicts.begin(), verdicts.end(),
-                                          [&](const Verdict& v) { return v.status == status; }));
+    return static_cast<int>(
+        std::count_if(verdicts.begin(), verdicts.end(),
+                      [&](const ModelVerdict& v) { return v.status == status; }));
   };
   const int passed = count("passed");
   const int failed = count("failed");
