@@ -314,6 +314,19 @@ struct DeltaScan : ScanParts<128, Groups> {
     ptx::mbarrier_wait(full[at.stage], at.parity);
   }
 
+  /// Which of a stage's barriers were seen to be full.
+  struct Seen {
+    bool keys;
+    bool queries;
+    bool scores;
+  };
+  /// While the chain waits for products anyway: elsewhere even a wait for what is there costs it.
+  [[nodiscard]] __device__ __forceinline__ Seen look(const Place& at) const {
+    return {ptx::mbarrier_test(shared.keys_full[at.stage], at.parity),
+            ptx::mbarrier_test(shared.queries_full[at.stage], at.parity),
+            ptx::mbarrier_test(shared.scores_full[at.stage], at.parity)};
+  }
+
   /// The tensor cores work through K S, Q S (first half), T X, Q S (second half), S, P D, and the
   /// registers between them are made ready behind the next in line; what a step reads from shared
   /// memory is on its way before the product it waits for.
@@ -331,6 +344,7 @@ struct DeltaScan : ScanParts<128, Groups> {
     load_values(values, shared.stages[0].v.x);
     load_gates(since, 0, kSince);
     wait_for(shared.queries_full, at);
+    Seen seen = look(at);
     ptx::wgmma_wait<0>();
     ptx::wgmma_pin(x);
 #pragma unroll 1
@@ -346,7 +360,7 @@ struct DeltaScan : ScanParts<128, Groups> {
       decay_half(state[0], 0, stage);
       TokenGates until;
       load_gates(until, stage, kUntil);
-      wait_for(shared.scores_full, at);
+      if (!seen.scores) wait_for(shared.scores_full, at);
       ptx::wgmma_wait<1>();
       ptx::wgmma_pin(x);
       Packed written;
@@ -361,15 +375,14 @@ struct DeltaScan : ScanParts<128, Groups> {
         into_state(state, kept, s.k.x);
         pack_tokens(written, x);
       }
+      if (c + 1 < sequence.num_chunks) at.advance();
+      seen = look(at);
       ptx::wgmma_wait<1>();
       ptx::wgmma_pin(o);
       scale(o, since);
       ptx::wgmma_fence();
       over_tokens(o, written, s.scores, true);
-      if (c + 1 < sequence.num_chunks) {
-        at.advance();
-        wait_for(shared.keys_full, at);
-      }
+      if (!seen.keys) wait_for(shared.keys_full, at);
       ptx::wgmma_wait<1>();
       pin(state);
       pack_half(packed, state[0]);
@@ -382,7 +395,7 @@ struct DeltaScan : ScanParts<128, Groups> {
       ptx::wgmma_pin(o);
       release(stage);
       hand_over(o, c);
-      wait_for(shared.queries_full, at);
+      if (!seen.queries) wait_for(shared.queries_full, at);
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(x);
     }
