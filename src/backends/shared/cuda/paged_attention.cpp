@@ -2,18 +2,15 @@
 
 #include <utility>
 
-#include <cuda_runtime_api.h>
-
 #include <attune/descriptor.hpp>
 #include <attune/validate.hpp>
 
-#include "attention/lse.hpp"
 #include "backends/shared/alignment.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/cuda/outputs.hpp"
+#include "backends/shared/cuda/paged_decode_run.hpp"
 #include "backends/shared/cuda/paged_planner.hpp"
 #include "backends/shared/cuda/paged_setup.hpp"
-#include "base/cuda/status.hpp"
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
 #include "device/cuda/usable_sms.hpp"
@@ -30,36 +27,6 @@ namespace prefill = kernels::ragged_prefill::sm80;
 namespace levels = kernels::ragged_prefill::sm90;
 namespace merge_states = kernels::merge_states::sm80;
 using device::cuda::native;
-
-template <class Element>
-Element element_of(DType t) {
-  if (t == DType::f32) return Element::f32;
-  return t == DType::bf16 ? Element::bf16 : Element::f16;
-}
-
-/// What both kernels' Params share.
-template <class Params>
-void fill_tensors(const AttentionSpec& spec, const LayerCall& call, Params& p) {
-  using Element = decltype(p.q_element);
-  p.q = call.q.data;
-  p.q_token_stride = call.q.stride[0];
-  p.q_head_stride = call.q.stride[1];
-  p.q_element = element_of<Element>(call.q.dtype);
-  cuda::set_outputs(call, p);
-  p.o_element = element_of<Element>(call.o.dtype);
-  p.head_dim_qk = spec.head_dim_qk;
-  p.head_dim_vo = spec.head_dim_vo;
-  p.num_kv_heads = spec.num_kv_heads;
-  p.gqa_group_size = spec.gqa_group_size();
-  const float k_scale = call.k_scale_per_head == nullptr ? call.k_scale : 1.0f;
-  p.scale_log2 = spec.sm_scale * call.q_scale * k_scale * static_cast<float>(attention::kLog2E);
-  p.v_scale = call.v_scale_per_head == nullptr ? call.v_scale : 1.0f;
-  p.k_scale_per_head = call.k_scale_per_head;
-  p.v_scale_per_head = call.v_scale_per_head;
-  p.soft_cap_log2 = spec.logits_soft_cap * static_cast<float>(attention::kLog2E);
-  p.sinks = spec.sinks ? call.sinks : nullptr;
-  p.alibi_slopes = spec.alibi ? call.alibi_slopes : nullptr;
-}
 
 /// Own keys and levels write states; the merge does what is done once a row.
 template <class Params>
@@ -107,9 +74,6 @@ class PagedBackend final : public Backend {
 
  private:
   [[nodiscard]] Result<attention::BatchFacts> check(const BatchView& batch) const;
-  Status upload(const PagedPlan& plan, Stream stream);
-  Status zero_counters(const PagedPlan& plan, Stream stream);
-  Status empty_mailboxes(const PagedPlan& plan, Stream stream);
   Status refresh_on_device(PagedPlan& plan, const BatchView& batch, Stream stream);
   Status run_levels(const PagedPlan& plan, const LayerCall& call, Stream stream) const;
   Status run_prefill(const PagedPlan& plan, const LayerCall& call, Stream stream) const;
@@ -120,40 +84,10 @@ class PagedBackend final : public Backend {
   Setup setup_;
 };
 
-constexpr const char* kPlanCopy = "copying a plan to the device";
-
 Result<attention::BatchFacts> PagedBackend::check(const BatchView& batch) const {
   return batch.on_device.given() && setup_.plans_on_device
              ? attention::validate_device_batch(batch, context_.spec, context_.page_size)
              : attention::validate_batch(batch, context_.spec, context_.page_size);
-}
-
-Status PagedBackend::upload(const PagedPlan& plan, Stream stream) {
-  const plan::WorkspaceImage& image = plan.image;
-  if (Status s = device::cuda::copy_to_device(image.place(), image.data(), image.bytes(), stream,
-                                              kPlanCopy);
-      !s.ok())
-    return s;
-  return zero_counters(plan, stream);
-}
-
-Status PagedBackend::zero_counters(const PagedPlan& plan, Stream stream) {
-  return base::cuda::call_status(
-      cudaMemsetAsync(plan.parts.counters, 0,
-                      static_cast<std::size_t>(plan.parts.num_counters) * sizeof(std::int32_t),
-                      native(stream)),
-      kPlanCopy);
-}
-
-/// Runs leave them empty, refreshes leave them alone.
-Status PagedBackend::empty_mailboxes(const PagedPlan& plan, Stream stream) {
-  if (!plan.sizes.mails) return {};
-  const auto* end =
-      reinterpret_cast<const std::byte*>(plan.parts.decode_mail_state + plan.parts.num_mail);
-  auto* begin = reinterpret_cast<std::byte*>(plan.parts.decode_mail_o);
-  return base::cuda::call_status(
-      cudaMemsetAsync(begin, 0xff, static_cast<std::size_t>(end - begin), native(stream)),
-      "emptying a plan's mailboxes");
 }
 
 Result<PlanHandle> PagedBackend::plan(const BatchView& batch, const Workspace& workspace,
@@ -171,10 +105,10 @@ Result<PlanHandle> PagedBackend::plan(const BatchView& batch, const Workspace& w
   made->sizes.kv_entries +=
       static_cast<std::int64_t>((workspace.device_bytes - wanted) / sizeof(std::int32_t));
   made->parts = parts_of(setup_, made->sizes, workspace.device);
-  if (Status s = empty_mailboxes(*made, stream); !s.ok()) return s;
+  if (Status s = paged::empty_mailboxes(*made, stream); !s.ok()) return s;
   if (batch.on_device.given()) {
     made->decodes = facts->num_qo_tokens > 0;
-    if (Status s = zero_counters(*made, stream); !s.ok()) return s;
+    if (Status s = paged::zero_counters(*made, stream); !s.ok()) return s;
     if (Status s = list_on_device(setup_, facts->batch_size, batch.on_device, *made, stream);
         !s.ok())
       return s;
@@ -183,7 +117,7 @@ Result<PlanHandle> PagedBackend::plan(const BatchView& batch, const Workspace& w
   if (Status s = make_lists(setup_, batch, true, *made); !s.ok()) return s;
   made->decodes = made->decode.work.num_items > 0;
   made->prefills = prefills(*made);
-  if (Status s = upload(*made, stream); !s.ok()) return s;
+  if (Status s = paged::upload(*made, stream); !s.ok()) return s;
   return PlanHandle(std::move(made));
 }
 
@@ -201,7 +135,7 @@ Status PagedBackend::refresh(Plan& plan, const BatchView& batch, Stream stream) 
   if ((mine.decode.work.num_items > 0) != mine.decodes || prefills(mine) != mine.prefills)
     return invalid_argument("refresh wants the plan's mix of prefill and decode: make a new plan");
   mine.facts = *facts;
-  return upload(mine, stream);
+  return paged::upload(mine, stream);
 }
 
 Status PagedBackend::refresh_on_device(PagedPlan& plan, const BatchView& batch, Stream stream) {
@@ -292,7 +226,7 @@ Status PagedBackend::run_prefill(const PagedPlan& plan, const LayerCall& call,
          plan.sizes.max_rows, plan.parts.num_rows},
         call, stream);
   prefill::Params p;
-  fill_tensors(context_.spec, call, p);
+  paged::fill_tensors(context_.spec, call, p);
   if (plan.cascades) aim_at_states(context_.spec, plan.parts, p);
   p.kv = keys_of(plan, call);
   p.group = base::FastDivisor(static_cast<std::uint32_t>(p.gqa_group_size));
@@ -347,37 +281,11 @@ Status PagedBackend::run(const Plan& plan, const LayerCall& call, Stream stream)
   if (mine.prefills)
     if (Status s = run_prefill(mine, call, stream); !s.ok()) return s;
   if (mine.decodes) {
-    decode::Params p;
-    fill_tensors(spec, call, p);
-    if (mine.cascades) aim_at_states(spec, mine.parts, p);
+    decode::Params p = paged::decode_params(setup_, mine, call);
     p.kv = keys_of(mine, call);
-    p.page = decode::FastDivisor(static_cast<std::uint32_t>(p.kv.page_size));
-    p.work = mine.parts.decode_work;
-    p.chunks = mine.parts.chunks;
     p.listed_before = !mine.tables.given();
-    p.partial_o = mine.parts.decode_o;
-    p.partial_state = mine.parts.decode_state;
-    // Blocks that wait for one another must all run: not in a context of fewer SMs.
-    if (mine.sizes.mails && !mine.beside &&
-        device::cuda::usable_sms(mine.usable, stream, setup_.num_sms) == setup_.num_sms) {
-      p.mail_o = mine.parts.decode_mail_o;
-      p.mail_state = mine.parts.decode_mail_state;
-    }
-    p.claims = mine.parts.counters;
-    p.arrivals = mine.parts.counters + 1;
-    const plan::DecodeShape& shape = mine.sizes.shape;
-    p.row_blocks = decode::FastDivisor(static_cast<std::uint32_t>(shape.row_blocks));
-    p.rows = decode::FastDivisor(
-        static_cast<std::uint32_t>(std::min(setup_.decode->rows, spec.gqa_group_size())));
-    p.heads_per_cta = shape.heads_per_cta;
-    p.units = decode::FastDivisor(static_cast<std::uint32_t>(shape.units));
-    const decode::Order order = mine.beside      ? decode::Order::beside
-                                : setup_.overlap ? decode::Order::settled
-                                                 : decode::Order::after;
-    if (Status s = decode::launch(*setup_.decode, p, setup_.decode_grid, setup_.decode_shared_bytes,
-                                  order, native(stream));
-        !s.ok())
-      return s;
+    if (mine.cascades) aim_at_states(spec, mine.parts, p);
+    if (Status s = paged::launch_decode(setup_, mine, p, stream); !s.ok()) return s;
   }
   return mine.cascades ? merge(mine, call, stream) : Status{};
 }

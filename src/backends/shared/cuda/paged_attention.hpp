@@ -20,6 +20,7 @@ struct PagedOptions {
   /// Blocks of a decode may hand over parts through the workspace, which then keeps something from
   /// run to run: not where other backends' plans take turns there.
   bool mails = true;
+  bool lists = false;  ///< decode reads a list of pages for each KV head
 };
 
 /// Makes it on the context's device, or refuses with the reason; options that no row of

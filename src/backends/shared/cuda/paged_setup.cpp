@@ -110,7 +110,7 @@ Result<Setup> make_setup(const BackendContext& context, const BackendDescriptor&
               .spec = spec,
               .page_size = context.page_size,
               .decode = decode::find(spec.kv_dtype, spec.head_dim_qk, spec.head_dim_vo,
-                                     spec.gqa_group_size(), shared_per_sm),
+                                     spec.gqa_group_size(), shared_per_sm, options.lists),
               .prefill = prefill::find(spec.kv_dtype, spec.head_dim_qk, spec.head_dim_vo,
                                        card->shared_bytes_per_block),
               .plans_on_device = declared_by(descriptor).has(Feature::device_planning),

@@ -9,21 +9,21 @@ namespace {
 
 namespace scores = kernels::index_scores::sm90;
 
-std::int64_t tiles_of(const scores::Group& group) {
-  return base::ceil_div(group.keys, scores::kKeys);
+std::int64_t tiles_of(const ScoreRules& rules, const scores::Group& group) {
+  return base::ceil_div(group.keys, rules.keys_of_tile);
 }
 
 /// Cuts the tiles of groups `first` … into equal shares.
 void share_out(const ScoreRules& rules, std::size_t first, ScoreList& list) {
   std::int64_t tiles = 0;
-  for (std::size_t g = first; g < list.groups.size(); ++g) tiles += tiles_of(list.groups[g]);
+  for (std::size_t g = first; g < list.groups.size(); ++g) tiles += tiles_of(rules, list.groups[g]);
   std::size_t group = first;
   std::int64_t before = 0;  // tiles of the launch's groups in front of this one
   for (std::int64_t b = 0; b < rules.blocks; ++b) {
     const std::int64_t begin = tiles * b / rules.blocks;
     const std::int64_t end = tiles * (b + 1) / rules.blocks;
-    while (begin < end && before + tiles_of(list.groups[group]) <= begin)
-      before += tiles_of(list.groups[group++]);
+    while (begin < end && before + tiles_of(rules, list.groups[group]) <= begin)
+      before += tiles_of(rules, list.groups[group++]);
     list.shares.push_back({.group = static_cast<std::int32_t>(group),
                            .tile = static_cast<std::int32_t>(begin - before),
                            .tiles = static_cast<std::int32_t>(end - begin)});

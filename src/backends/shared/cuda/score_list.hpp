@@ -15,6 +15,7 @@ struct ScoreRules {
   std::int64_t rows = 1;  ///< tokens of a launch: a row of scores each
   std::int32_t tokens_per_group = 1;
   std::int32_t blocks = 1;  ///< of a launch
+  std::int32_t keys_of_tile = kernels::index_scores::sm90::kKeys;
 };
 
 /// Launch n scores tokens n * rows … by shares n * blocks …

@@ -6,12 +6,15 @@
 
 namespace attune::kernels::paged_decode::sm80 {
 
-/// WithBeside: one to run beside levels of shared prefixes, too.
-template <class Kv, class Policy, bool WithBeside = false>
+/// WithBeside: one to run beside levels of shared prefixes, too. WithListed: one over lists.
+template <class Kv, class Policy, bool WithBeside = false, bool WithListed = false>
 [[nodiscard]] Instance instance(DType kv_dtype) {
   const void* beside = nullptr;
   if constexpr (WithBeside)
     beside = ptx::kernel_handle(&paged_decode_kernel<Kv, sm80::Beside<Policy>>);
+  const void* listed = nullptr;
+  if constexpr (WithListed)
+    listed = ptx::kernel_handle(&paged_decode_kernel<Kv, sm80::Listed<Policy>>);
   return {.kv_dtype = kv_dtype,
           .head_dim_qk = Policy::kDimQk,
           .head_dim_vo = Policy::kDimVo,
@@ -23,7 +26,8 @@ template <class Kv, class Policy, bool WithBeside = false>
           .stages = &Policy::stages,
           .shared_bytes = &Policy::shared_bytes,
           .kernel = ptx::kernel_handle(&paged_decode_kernel<Kv, Policy>),
-          .beside = beside};
+          .beside = beside,
+          .listed = listed};
 }
 
 /// Sixteen-bit keys. Tiles hold about 8 KiB a warp; wide heads get fewer warps.
@@ -34,13 +38,13 @@ template <class Kv>
       instance<Kv, Policy<64, 64, 2, 2, 8, 1, 32>>(dtype),
       instance<Kv, Policy<80, 80, 2, 1, 8, 1, 16>>(dtype),
       instance<Kv, Policy<96, 96, 2, 1, 8, 1, 16>>(dtype),
-      instance<Kv, Policy<128, 128, 2, 1, 8, 1, 16>, true>(dtype),
-      instance<Kv, Policy<128, 128, 2, 2, 8, 1, 16>, true>(dtype),
+      instance<Kv, Policy<128, 128, 2, 1, 8, 1, 16>, true, true>(dtype),
+      instance<Kv, Policy<128, 128, 2, 2, 8, 1, 16>, true, true>(dtype),
       instance<Kv, Policy<192, 128, 2, 1, 4, 1, 16>>(dtype),
       instance<Kv, Policy<192, 192, 2, 1, 4, 1, 16>>(dtype),
       instance<Kv, Policy<256, 256, 2, 1, 4, 1, 16>>(dtype),
       instance<Kv, Policy<64, 64, 2, 1, 8, 1, 32, true>>(dtype),
-      instance<Kv, Policy<128, 128, 2, 1, 8, 1, 16, true>>(dtype),
+      instance<Kv, Policy<128, 128, 2, 1, 8, 1, 16, true>, false, true>(dtype),
       instance<Kv, Policy<256, 256, 2, 1, 4, 1, 16, true>>(dtype),
   };
   count = sizeof(kRows) / sizeof(kRows[0]);

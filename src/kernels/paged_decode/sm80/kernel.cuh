@@ -85,7 +85,7 @@ class DecodeKernel {
       return;
     }
 
-    RingLoader<Policy> loader(p_, role_, queue, first, ring, queries);
+    RingLoader<Policy> loader(p_, role_, queue, take_item<Policy>(p_, role_, first), ring, queries);
     int taken = 0;  // tiles
     int stage = 0;
     int arriving = -1;  // the item before, when it is a part and its arrival has not been judged

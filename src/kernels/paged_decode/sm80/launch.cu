@@ -38,9 +38,10 @@ bool pads(DType kv_dtype, int head_dim_qk, int head_dim_vo) {
 }  // namespace
 
 const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo, int gqa_group_size,
-                     int shared_per_sm) {
+                     int shared_per_sm, bool lists) {
   const Instance* best = nullptr;
   for (const Instance& i : instances_of(kv_dtype)) {
+    if (lists && i.listed == nullptr) continue;
     if (i.padded || i.head_dim_qk != head_dim_qk || i.head_dim_vo != head_dim_vo) continue;
     if (i.stages(shared_per_sm) < 2) continue;
     const bool enough = best != nullptr && best->rows >= gqa_group_size;
@@ -50,6 +51,7 @@ const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo, int gqa_g
   }
   if (best != nullptr || !pads(kv_dtype, head_dim_qk, head_dim_vo)) return best;
   for (const Instance& i : instances_of(kv_dtype)) {
+    if (lists && i.listed == nullptr) continue;
     const bool holds = i.head_dim_qk >= head_dim_qk && i.head_dim_vo >= head_dim_vo;
     if (i.padded && holds && i.stages(shared_per_sm) >= 2 &&
         (best == nullptr || i.head_dim_qk < best->head_dim_qk))
@@ -60,13 +62,13 @@ const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo, int gqa_g
 
 Result<int> prepare(const Instance& instance, int shared_per_sm) {
   const int bytes = instance.shared_bytes(shared_per_sm);
-  cudaError_t error =
-      cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  if (error == cudaSuccess && instance.beside != nullptr)
-    error =
-        cudaFuncSetAttribute(instance.beside, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  if (error == cudaSuccess) return bytes;
-  return failed(error, instance);
+  for (const void* kernel : {instance.kernel, instance.beside, instance.listed}) {
+    if (kernel == nullptr) continue;
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (error != cudaSuccess) return failed(error, instance);
+  }
+  return bytes;
 }
 
 Status launch(const Instance& instance, const Params& params, int grid, int shared_bytes,
@@ -89,8 +91,10 @@ Status launch(const Instance& instance, const Params& params, int grid, int shar
     together.val.cooperative = 1;
   }
   void* arguments[] = {const_cast<Params*>(&params)};
-  const cudaError_t error = cudaLaunchKernelExC(
-      &config, order == Order::beside ? instance.beside : instance.kernel, arguments);
+  const void* kernel = params.lengths != nullptr ? instance.listed
+                       : order == Order::beside  ? instance.beside
+                                                 : instance.kernel;
+  const cudaError_t error = cudaLaunchKernelExC(&config, kernel, arguments);
   if (error == cudaSuccess) return {};
   return failed(error, instance);
 }

@@ -26,6 +26,7 @@ struct Instance {
   int (*shared_bytes)(int shared_per_sm) = nullptr;
   const void* kernel = nullptr;
   const void* beside = nullptr;  ///< the same beside the kernel before it; nullptr: not compiled
+  const void* listed = nullptr;  ///< the same over lists (Params::lengths); likewise
 };
 
 /// How a launch stands to the kernel before it in the stream.
@@ -37,15 +38,17 @@ enum class Order : unsigned char {
 
 /// The kernel for a dtype and head dims on a card: of those made for just these dims the one whose
 /// rows hold the whole GQA group and are the fewest, else the one with most; without one, the
-/// narrowest padded one. nullptr: none was compiled, or none fits.
+/// narrowest padded one. nullptr: none was compiled, or none fits. `lists`: of those alone that read
+/// them.
 [[nodiscard]] const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo,
-                                   int gqa_group_size, int shared_per_sm);
+                                   int gqa_group_size, int shared_per_sm, bool lists = false);
 
-/// Raises the kernel's shared-memory limit; the answer is the bytes to launch with. Once per
+/// Raises the kernels' shared-memory limit; the answer is the bytes to launch with. Once per
 /// backend.
 [[nodiscard]] Result<int> prepare(const Instance& instance, int shared_per_sm);
 
-/// Nothing waits, nothing is allocated. `grid` is what the plan counted on.
+/// Nothing waits, nothing is allocated. `grid` is what the plan counted on. Over lists where params
+/// have their lengths; never beside another kernel.
 [[nodiscard]] Status launch(const Instance& instance, const Params& params, int grid,
                             int shared_bytes, Order order, cudaStream_t stream);
 

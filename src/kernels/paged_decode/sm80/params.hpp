@@ -30,6 +30,11 @@ struct Params {
 
   attention::PagedKv kv;
   FastDivisor page;  ///< kv.page_size
+  /// Of a kernel over lists: each KV head of a row of q has pages of its own in kv.indices, from
+  /// (row * num_kv_heads + head) * list_entries on, in the place of a request's, and so many keys in
+  /// them, which may be fewer than its chunks were cut for.
+  const std::int32_t* lengths = nullptr;  ///< [tokens, num_kv_heads]
+  std::int32_t list_entries = 0;
 
   // The plan, in the workspace.
   const attention::DecodeWork* work = nullptr;

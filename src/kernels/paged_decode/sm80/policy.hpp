@@ -9,6 +9,7 @@ template <int DimQk, int DimVo, int KvBytes, int RowTiles, int Warps, int CtasPe
           bool Padded = false>
 struct Policy {
   static constexpr bool kBeside = false;
+  static constexpr bool kListed = false;
   static constexpr bool kPadded = Padded;
   static constexpr int kDimQk = DimQk;
   static constexpr int kDimVo = DimVo;
@@ -72,6 +73,12 @@ struct Policy {
 template <class P>
 struct Beside : P {
   static constexpr bool kBeside = true;
+};
+
+/// Of a kernel whose KV heads have pages of their own (Params::lengths).
+template <class P>
+struct Listed : P {
+  static constexpr bool kListed = true;
 };
 
 }  // namespace attune::kernels::paged_decode::sm80

@@ -56,6 +56,19 @@ __device__ __forceinline__ RowTarget row_target(const Params& p, const Item& ite
   return t;
 }
 
+/// The item as a warp works on it, in the place of what the plan knew of it.
+template <class Policy>
+__device__ __forceinline__ Item take_item(const Params& p, const WarpRole& role, Item item) {
+  if constexpr (Policy::kListed) {
+    attention::DecodeRequest& request = item.chunk.request;
+    const RowTarget target = row_target<Policy>(p, item, role.head);
+    const int list = request.q_row * p.num_kv_heads + target.kv_head;
+    request.entry_begin = list * p.list_entries;
+    request.kv_end = __ldg(p.lengths + list);
+  }
+  return item;
+}
+
 /// Items this CTA has been given: the first two by its number, later ones (or, beside another
 /// kernel, all) by its thread 0, which writes the id of item n + 2 while item n is being finished.
 template <class Policy>
@@ -117,7 +130,7 @@ class RingLoader {
 
   /// The warp is about to work on item n; the loader may have gone there already.
   __device__ Item begin(int n) {
-    if (number_ < n) start(n, read_item(p_, queue_.id(n)));
+    if (number_ < n) start(n, take_item<Policy>(p_, role_, read_item(p_, queue_.id(n))));
     return item_;
   }
 
@@ -162,7 +175,7 @@ class RingLoader {
       if (number_ >= allowed_) return place;
       const int id = queue_.id(number_ + 1);
       if (id >= queue_.num_items) return place;
-      start(number_ + 1, read_item(p_, id));
+      start(number_ + 1, take_item<Policy>(p_, role_, read_item(p_, id)));
     }
     place.first = !entered_;
     entered_ = true;
