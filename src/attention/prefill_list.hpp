@@ -54,7 +54,9 @@ struct PrefillTile {
   std::int32_t kv_len = 0;
   std::int32_t tile_begin = 0;  ///< key tiles [tile_begin, tile_end), at least one
   std::int32_t tile_end = 0;
-  std::int32_t o_token = 0;  ///< levels of shared prefixes: first row of o and lse
+  /// Levels of shared prefixes: first row of o and lse. Kept blocks: the tile's first KeptTile, as
+  /// the thread block that takes it finds out (kernels/ragged_prefill/sm90).
+  std::int32_t o_token = 0;
 };
 static_assert(sizeof(PrefillTile) == 36);
 

@@ -27,8 +27,9 @@ struct Softmax {
 
 /// How keys and values reach shared memory: boxes of the copy engine (ragged rows, or pages of a
 /// multiple of 8 tokens), or 16-byte gathers (any page). Widened: fp8 of any page through
-/// registers, where e4m3 becomes fp16.
-enum class KvLoad { boxes, gather, widened };
+/// registers, where e4m3 becomes fp16. Blocks: boxes of pages again, of the key tiles alone that
+/// some row of the item keeps, each row its own (docs/decisions/0013-block-sparse.md).
+enum class KvLoad { boxes, gather, widened, blocks };
 
 /// How a finished tile leaves: through the copy engine from the tile's own query rows or from
 /// memory of its own, or from registers by ordinary stores. Tiles that end with their request
@@ -68,8 +69,9 @@ struct Config {
   static constexpr bool kStaged = kOutput == Output::in_queries || kOutput == Output::own_memory;
   static constexpr bool kGather = Load == KvLoad::gather;
   static constexpr bool kWidened = Load == KvLoad::widened;
+  static constexpr bool kBlocks = Load == KvLoad::blocks;
   /// Boxes bring whatever lies behind the last key; the other loaders write zeros there.
-  static constexpr bool kClearsTail = Load == KvLoad::boxes;
+  static constexpr bool kClearsTail = Load == KvLoad::boxes || kBlocks;
 
   /// P V is two products: all columns but the last 64, and the last 64 together with 8 columns of
   /// ones, which are the row sums.

@@ -18,15 +18,18 @@ class ItemSource {
   struct Place {
     std::uint32_t listed;
     std::uint32_t heads;
+    std::uint32_t row;  ///< among all tiles of heads of all that are listed, in that order
   };
   [[nodiscard]] __device__ Place place(std::uint32_t number) const {
     const std::uint32_t listed = list_.num_listed;
     const std::uint32_t together = list_.heads_together;
     const std::uint32_t group = number / (listed * together);
     const std::uint32_t rest = number - group * listed * together;
-    const std::uint32_t here = min(together, count_ / listed - group * together);
+    const std::uint32_t all = count_ / listed;
+    const std::uint32_t here = min(together, all - group * together);
     const std::uint32_t at = rest / here;
-    return {at, group * together + rest - at * here};
+    const std::uint32_t heads = group * together + rest - at * here;
+    return {at, heads, at * all + heads};
   }
 
   /// The next item's number; count() and beyond when there is no more. All lanes.
@@ -107,6 +110,11 @@ class HandOut {
         const ItemSource::Place place = source_.place(number);
         item = params_.items[place.listed];
         item.head += static_cast<std::int32_t>(place.heads << params_.pack_shift);
+        if constexpr (C::kBlocks) {
+          item.tile_begin = 0;
+          item.tile_end = params_.num_kept[place.row];
+          item.o_token = static_cast<std::int32_t>(place.row) * params_.kept_stride;
+        }
       }
       shared_.item[at_.stage] = item;
       ptx::mbarrier_arrive(shared_.item_full[at_.stage]);

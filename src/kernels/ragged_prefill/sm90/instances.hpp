@@ -1,5 +1,5 @@
-// The rows of the instance table, a file each so that they compile side by side. At most 24
-// kernels, those of levels included. The eager rule of fa3 is kept where it was measured beside
+// The rows of the instance table, a file each so that they compile side by side. At most 26
+// kernels, those of levels and of blocks included. The eager rule of fa3 is kept where it was measured beside
 // fa4's, in bf16; elsewhere both names take the faster kernels.
 #pragma once
 

@@ -121,9 +121,23 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
     issue_qk<C>(s, q_tile + q.stage * kQStep, k_tile + k.stage * kKStep);
     ptx::wgmma_commit();
   };
+  const auto kept_of = [&](const PrefillTile& item, int n) {
+    if constexpr (C::kBlocks)
+      return kept_tile(params, item, n);
+    else
+      return KeptTile{n, 0};
+  };
+  const RowTokens tokens(params, warpgroup * 64, warp_row, first_row);
+  const auto meet = [&](const Rows& rows, const KeptTile& kept) {
+    if constexpr (C::kBlocks)
+      return tokens.meet(rows, kept.tokens);
+    else
+      return rows;
+  };
+  int first_kept = 0;
   const auto wait_for_values = [&](bool first, const PrefillTile& item) {
     ptx::mbarrier_wait(shared.v_full[v.stage], v.parity);
-    const int end = item.tile_end * C::kKeyTile;
+    const int end = (C::kBlocks ? first_kept + 1 : item.tile_end) * C::kKeyTile;
     landed();
     if (C::kClearsTail && first && end > item.kv_len) {
       const int valid = max(0, item.kv_len - (end - C::kKeyTile));
@@ -165,6 +179,8 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
     RowState state;
     float factor[2];
     int tile = item.tile_end - 1;
+    KeptTile kept = kept_of(item, tile);
+    first_kept = kept.tile;
 
     const auto receive_scores = [&](float(&s)[C::kKeyTile / 2]) {
       release(shared.k_empty[k.stage]);
@@ -177,12 +193,14 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
     };
 
     receive_scores(first_scores);
-    first_softmax<C>(p, first_scores, params, rows, tile, state, log2_scale, inverse_scale);
+    first_softmax<C>(p, first_scores, params, meet(rows, kept), kept.tile, state, log2_scale,
+                     inverse_scale);
     writer.settle();
     bool accumulate = false;
     bool keys_ready = false;
     while (tile > item.tile_begin) {
       --tile;
+      kept = kept_of(item, tile);
       float s[C::kKeyTile / 2];
       wait_for_keys(keys_ready);
       wait_for_values(!accumulate, item);
@@ -196,7 +214,8 @@ __device__ void consume(SharedOf<C>& shared, const Params& params, const CUtenso
       const auto next_k = k.next();
       keys_ready = ptx::mbarrier_test(shared.k_full[next_k.stage], next_k.parity);
       receive_scores(s);
-      if (needs_mask<C>(params, rows, tile)) apply_mask<C>(s, params, rows, tile);
+      const Rows now = meet(rows, kept);
+      if (needs_mask<C>(params, now, kept.tile)) apply_mask<C>(s, params, now, kept.tile);
       const bool moved = online_softmax<C>(s, state, log2_scale, inverse_scale, factor);
       // The next keys are asked for early and waited for here: the branch keeps the assembler from
       // moving the softmax behind the wait for the product that runs beside it.

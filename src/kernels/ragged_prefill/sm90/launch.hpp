@@ -52,6 +52,10 @@ struct Instance {
 /// Those that take levels of shared prefixes.
 [[nodiscard]] std::vector<Instance> level_instances();
 
+/// Those whose items keep some key tiles of their request, from pages. An item has at most 32
+/// tokens, all of a KV head's query heads.
+[[nodiscard]] std::vector<Instance> block_instances();
+
 /// Once per instance and device: raises the shared-memory limit; the answer is how many blocks the
 /// device runs at once.
 [[nodiscard]] Result<int> prepare(const Instance& instance);

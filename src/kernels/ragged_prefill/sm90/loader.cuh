@@ -26,6 +26,11 @@ __device__ __forceinline__ PagePlace page_place(const Params& params, int key) {
   return {entry, key - entry * static_cast<int>(params.page.divisor)};
 }
 
+__device__ __forceinline__ KeptTile kept_tile(const Params& params, const PrefillTile& item, int n) {
+  const int2 at = __ldg(reinterpret_cast<const int2*>(params.kept) + item.o_token + n);
+  return {at.x, static_cast<std::uint32_t>(at.y)};
+}
+
 /// The tile of an item with which the next item is asked for.
 __device__ __forceinline__ int tile_to_want_at(const PrefillTile& item) {
   return min(item.tile_end - 1, item.tile_begin + kTilesLeft);
@@ -60,10 +65,16 @@ class TileLoader {
       const int want_at = tile_to_want_at(item);
       Slots slots;
       if constexpr (C::kGather) slots = find_slots(item, item.tile_end - 1);
+      int next_kept = 0;
+      if constexpr (C::kBlocks) next_kept = kept_tile(params_, item, item.tile_end - 1).tile;
 #pragma unroll 1
       for (int tile = item.tile_end - 1; tile >= item.tile_begin; --tile) {
         if (wants_items && tile == want_at) want_item(shared);
-        const int key = tile * C::kKeyTile;
+        int key = tile * C::kKeyTile;
+        if constexpr (C::kBlocks) {
+          key = next_kept * C::kKeyTile;
+          if (tile > item.tile_begin) next_kept = kept_tile(params_, item, tile - 1).tile;
+        }
         const int valid = max(0, min(C::kKeyTile, item.kv_len - key));
         if constexpr (C::kGather) {
           const Slots now = slots;

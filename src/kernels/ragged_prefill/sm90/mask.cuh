@@ -20,6 +20,35 @@ struct Rows {
   int kv_len = 0;
 };
 
+/// KvLoad::blocks: which tokens of an item a warpgroup, a warp and a thread have rows of.
+struct RowTokens {
+  std::uint32_t warpgroup = 0;  ///< a bit each
+  std::uint32_t warp = 0;
+  int own[2] = {};
+
+  __device__ RowTokens(const Params& params, int warpgroup_row, int warp_row, int first_row)
+      : warpgroup(between(warpgroup_row, warpgroup_row + 63, params.pack_shift)),
+        warp(between(warp_row, warp_row + 15, params.pack_shift)),
+        own{first_row >> params.pack_shift, (first_row + 8) >> params.pack_shift} {}
+
+  /// Rows as they stand to a tile that the tokens of `kept` keep: others are before all keys.
+  [[nodiscard]] __device__ __forceinline__ Rows meet(const Rows& rows, std::uint32_t kept) const {
+    constexpr int kSeesNone = -1;
+    Rows now = rows;
+    now.first = (kept & warpgroup) == warpgroup ? rows.first : kSeesNone;
+    now.warp_first = (kept & warp) == warp ? rows.warp_first : kSeesNone;
+    now.warp_last = (kept & warp) != 0 ? rows.warp_last : kSeesNone;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) now.own[h] = (kept >> own[h] & 1) != 0 ? rows.own[h] : kSeesNone;
+    return now;
+  }
+
+ private:
+  static __device__ std::uint32_t between(int first_row, int last_row, int shift) {
+    return ((2u << (last_row >> shift)) - 1) & ~((1u << (first_row >> shift)) - 1);
+  }
+};
+
 __device__ __forceinline__ int visible_end(const Params& params, int position, int kv_len) {
   if (params.window_right < 0) return kv_len;
   return min(kv_len, position + 1 + params.window_right);

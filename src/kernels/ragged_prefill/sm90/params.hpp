@@ -13,6 +13,13 @@ namespace attune::kernels::ragged_prefill::sm90 {
 /// walked backwards.
 using attention::PrefillTile;
 
+/// KvLoad::blocks: a key tile that rows of a work item keep, in the place of all tiles of a range.
+struct KeptTile {
+  std::int32_t tile = 0;
+  std::uint32_t tokens = 0;  ///< of the item, those that keep it: a bit each
+};
+static_assert(sizeof(KeptTile) == 8, "one vector load");
+
 /// On the device, so that a captured launch meets the numbers of the newest plan. A launch finds
 /// `next` and `finished` 0 and leaves them 0. Every head has the listed items once: item n of all
 /// is found by group of heads, then listed item, then head within the group.
@@ -36,6 +43,11 @@ struct Params {
 
   WorkList* list = nullptr;
   const PrefillTile* items = nullptr;  ///< [list->num_listed], longest first
+
+  /// KvLoad::blocks: [num_listed, tiles of heads, kept_stride], ascending, and how many, never none.
+  const KeptTile* kept = nullptr;
+  const std::int32_t* num_kept = nullptr;
+  std::int32_t kept_stride = 0;
 
   const std::int32_t* kv_indices = nullptr;  ///< page ids; nullptr = ragged
   base::FastDivisor page;                    ///< tokens of a page
