@@ -71,6 +71,7 @@ class HardCases {
   /// minimax_sparse: lengths around blocks and around what a list holds; blocks that are always
   /// kept, none of them, and nothing else; blocks of one key.
   void kept_blocks(BatchForm form, const std::vector<RequestShape>& growing);
+  void shared_blocks(BatchForm form);
 
   /// Trees of prefixes over requests of uneven tails, with whatever may stand in a level's way.
   void shared_prefixes(BatchForm form);

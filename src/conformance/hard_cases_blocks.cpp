@@ -64,6 +64,7 @@ void HardCases::kept_blocks(BatchForm form, const std::vector<RequestShape>& gro
   own.spec.index_topk = 16;
   own.spec.index_block_size = 128;
   with(own, kMatchesReference, form == BatchForm::decode, "minimax");
+  if (form != BatchForm::decode) shared_blocks(form);
   Case steps = typical(form, growing);
   steps.given_lists = true;
   if (form == BatchForm::decode) {
@@ -72,6 +73,28 @@ void HardCases::kept_blocks(BatchForm form, const std::vector<RequestShape>& gro
   } else if (has(Feature::chunked_prefix)) {
     with(steps, kChunkedEqualsWhole, true, "lists");
   }
+}
+
+/// So many queries that a GPU takes them by tiles, whose rows share blocks of 128 keys: tiles that end
+/// within a block and with it, requests that see fewer keys than a tile has rows, a list a row.
+void HardCases::shared_blocks(BatchForm form) {
+  Case one = typical(form, {{130, 1000}, {129, 385}, {1, 128}, {3, 129}, {0, 7}, {5, 5}});
+  one.page_size = pick(factors_.page_size, std::int32_t{128});
+  one.spec.num_qo_heads =
+      one.spec.num_kv_heads * (row_.gqa_group_sizes.empty() ? 16 : pick(factors_.group, 16));
+  one.spec.index_topk = 3;
+  one.spec.index_block_size = 128;
+  add(one, kMatchesReference, true, {}, "shared_blocks");
+  Case other = one;
+  other.layout = factors_.layout.back();
+  other.page_size = pick(factors_.page_size, std::int32_t{16});
+  other.spec.num_qo_heads =
+      other.spec.num_kv_heads * (row_.gqa_group_sizes.empty() ? 4 : pick(factors_.group, 4));
+  other.spec.index_init_blocks = 1;
+  other.spec.kv_scales = has(Feature::kv_scales);
+  other.given_lists = true;
+  add(other, kPagesPermuted, true, {}, "shared_blocks");
+  add(other, kMatchesReference, false, {}, "shared_blocks");
 }
 
 }  // namespace attune::conformance

@@ -6,11 +6,35 @@
 
 namespace attune::backends::minimax_sparse {
 
+/// Of the kernels this project has; the other rows are what the method could serve.
+inline constexpr FeatureSet kBuilt = Feature::lse | Feature::kv_scales | Feature::per_head_scales |
+                                     Feature::mixed_batch | Feature::target_verify |
+                                     Feature::draft_extend | Feature::cuda_graph |
+                                     Feature::deterministic | Feature::chunked_prefix;
+
+/// Queries, keys and index keys of one 16-bit type.
+[[nodiscard]] constexpr Capability built_row(DType type) {
+  return {.device = DeviceKind::cuda,
+          .status = BackendStatus::unproven,
+          .sm = {{90, 90}},
+          .variants = {Variant::minimax_sparse},
+          .phases = {Phase::prefill, Phase::decode},
+          .q_dtypes = {type},
+          .kv_dtypes = {type},
+          .max_head_dim = 128,
+          .head_dim_multiple = 8,
+          .preferred_page_size = 128,
+          .kv_layouts = {KvLayout::nhd, KvLayout::hnd},
+          .features = kBuilt};
+}
+
 inline constexpr BackendDescriptor kDescriptor{
     .name = "minimax_sparse",
     .summary = "MiniMax-M3: block indexer, top blocks, GQA on the kept blocks",
-    .needs = "a kernel in libattune_cuda.so; a library for HIP",
-    .capabilities = {{.device = DeviceKind::cuda,
+    .needs = "libattune_cuda.so and a Hopper GPU (compute capability 9.0); a library for HIP",
+    .capabilities = {built_row(DType::bf16),
+                     built_row(DType::f16),
+                     {.device = DeviceKind::cuda,
                       .sm = {{80, 121}},
                       .variants = {Variant::minimax_sparse},
                       .phases = {Phase::prefill, Phase::decode},
