@@ -15,7 +15,7 @@ inline constexpr FeatureSet kBuilt = Feature::lse | Feature::kv_scales | Feature
 /// Queries, keys and index keys of one 16-bit type.
 [[nodiscard]] constexpr Capability built_row(DType type) {
   return {.device = DeviceKind::cuda,
-          .status = BackendStatus::unproven,
+          .status = BackendStatus::experimental,
           .sm = {{90, 90}},
           .variants = {Variant::minimax_sparse},
           .phases = {Phase::prefill, Phase::decode},
