@@ -12,6 +12,9 @@ inline constexpr FeatureSet kBuilt = Feature::lse | Feature::kv_scales | Feature
                                      Feature::draft_extend | Feature::cuda_graph |
                                      Feature::deterministic | Feature::chunked_prefix;
 
+/// A block of MiniMax-M3's first: then the dense layers beside it agree on that, too.
+inline constexpr FixedList<std::int32_t, 10> kPageSizes = {128, 256, 64, 32, 16, 8};
+
 /// Queries, keys and index keys of one 16-bit type.
 [[nodiscard]] constexpr Capability built_row(DType type) {
   return {.device = DeviceKind::cuda,
@@ -23,7 +26,7 @@ inline constexpr FeatureSet kBuilt = Feature::lse | Feature::kv_scales | Feature
           .kv_dtypes = {type},
           .max_head_dim = 128,
           .head_dim_multiple = 8,
-          .preferred_page_size = 128,
+          .page_sizes = kPageSizes,
           .kv_layouts = {KvLayout::nhd, KvLayout::hnd},
           .features = kBuilt};
 }

@@ -3,6 +3,7 @@
 #include <limits>
 #include <numeric>
 
+#include "backends/minimax_sparse/descriptor.hpp"
 #include "base/join.hpp"
 #include "kernels/block_lists/sm80/launch.hpp"
 #include "kernels/block_scores/sm80/launch.hpp"
@@ -44,8 +45,9 @@ Status check_context(const BackendContext& context) {
     return unsupported(
         "minimax_sparse cuts work by the whole batch: a request's bits may depend on its "
         "neighbours");
-  if (context.page_size < 1)
-    return invalid_argument(join("page_size must be positive, have ", context.page_size));
+  if (!kPageSizes.contains(context.page_size))
+    return unsupported(join("minimax_sparse reads pages of 8 to 256 tokens, powers of two, have ",
+                            context.page_size));
   if (spec.head_dim_qk != spec.head_dim_vo)
     return unsupported(
         join("minimax_sparse has kernels for values as wide as keys, have head dims ",
