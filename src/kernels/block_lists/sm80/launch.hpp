@@ -38,6 +38,8 @@ struct Params {
   std::int32_t topk = 0;
   std::int32_t init_blocks = 0;   ///< the first, always kept
   std::int32_t local_blocks = 0;  ///< the last, likewise
+
+  std::int32_t picks = 0;  ///< launch_choose sets it: room for those of all runs of a list's blocks
 };
 
 /// Longer lists do not fit a thread block's memory.
@@ -45,8 +47,8 @@ inline constexpr int kMostTopk = 4000;
 
 /// Writes lists, pages and counts: blocks that are always kept and those of largest score between
 /// them, ascending, of equals the later ones, a NaN as -infinity; all where they are as few (their
-/// scores are not read).
-[[nodiscard]] Status launch_choose(const Params& params, cudaStream_t stream);
+/// scores are not read). No token sees more than scores_stride blocks.
+[[nodiscard]] Status launch_choose(Params params, cudaStream_t stream);
 
 /// Lists as they are given: pages and counts of what is a visible block, each once, ascending.
 [[nodiscard]] Status launch_read(const Params& params, cudaStream_t stream);

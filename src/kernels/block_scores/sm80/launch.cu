@@ -25,6 +25,10 @@ constexpr int kThreads = 32 * kWarps;
 constexpr int kRows = 16;       ///< keys of a product
 constexpr int kPieceDims = 32;  ///< what four lanes read of a row at a time: two products
 constexpr int kPieces = kMostDim / kPieceDims;
+/// Sixteens of keys that a warp reads before it looks at one, and that share what it reads of
+/// queries.
+constexpr int kTogether = 2;
+constexpr int kStep = kRows * kWarps;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 /// Sixteen bytes of a row.
@@ -58,6 +62,7 @@ struct Shared {
   /// So far apart that two rows meet no bank twice.
   static constexpr int kRowWords = kMostDim / 2 + 16;
   std::uint32_t queries[kColumns][kRowWords];
+  int visible[kColumns];  ///< by the column's token
   float best[2][kWarps][kColumns];
 };
 
@@ -86,22 +91,19 @@ class Columns {
 #pragma unroll
       for (int i = 0; i < 4; ++i) shared_.queries[column][first / 2 + i] = piece[i];
     }
-    // The columns of this lane in a product's result.
-#pragma unroll
-    for (int n = 0; n < Tiles; ++n)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int column = 8 * n + 2 * (static_cast<int>(threadIdx.x) % 4) + e;
-        const int token = column / p_.num_heads;
-        visible_[n][e] = column < num_ ? p_.visible[group.first_token + token] : 0;
-      }
+    for (int column = static_cast<int>(threadIdx.x); column < 8 * Tiles; column += kThreads)
+      shared_.visible[column] =
+          column < num_ ? p_.visible[group.first_token + column / p_.num_heads] : 0;
     first_visible_ = p_.visible[group.first_token];
   }
 
   [[nodiscard]] __device__ int count() const { return num_; }
   /// Keys that every one of them sees.
   [[nodiscard]] __device__ int all_see() const { return first_visible_; }
-  [[nodiscard]] __device__ int visible(int n, int e) const { return visible_[n][e]; }
+  /// Of this lane's columns in a product's result.
+  [[nodiscard]] __device__ int visible(int n, int e) const {
+    return shared_.visible[8 * n + 2 * (static_cast<int>(threadIdx.x) % 4) + e];
+  }
 
   /// Of two products.
   __device__ __forceinline__ uint4 operand(int n, int piece) const {
@@ -115,7 +117,6 @@ class Columns {
   const Params& p_;
   int num_ = 0;
   int first_visible_ = 0;
-  int visible_[Tiles][2];
 };
 
 /// Two rows of sixteen keys: lane / 4 and eight behind it.
@@ -145,45 +146,45 @@ __device__ __forceinline__ void read_keys(KeyRows& rows, const Params& p, const 
   }
 }
 
-/// Sixteen keys from `first` on meet all columns.
+/// Sixteens of keys, kStep keys from one to the next, meet all columns.
 template <class Element, int Tiles, bool Aligned>
-__device__ __forceinline__ void take(const KeyRows& rows, const Params& p,
+__device__ __forceinline__ void take(const KeyRows (&rows)[kTogether], const Params& p,
                                      const Columns<Element, Tiles, Aligned>& columns, int first,
                                      int end, float (&best)[Tiles][2]) {
   const int key = first + static_cast<int>(threadIdx.x) % 32 / 4;
-  const bool whole = first + kRows <= min(end, columns.all_see());
+  const bool whole = first + kStep * (kTogether - 1) + kRows <= min(end, columns.all_see());
 #pragma unroll
   for (int n = 0; n < Tiles; ++n) {
-    float sums[4] = {};
+    float sums[kTogether][4] = {};
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       if (kPieceDims * i >= p.head_dim) break;
       const uint4 b = columns.operand(n, i);
-      const std::uint32_t first_half[4] = {rows.low[i][0], rows.high[i][0], rows.low[i][1],
-                                           rows.high[i][1]};
-      const std::uint32_t second_half[4] = {rows.low[i][2], rows.high[i][2], rows.low[i][3],
-                                            rows.high[i][3]};
-      ptx::mma_16x8x16<Element>(sums, first_half, b.x, b.y);
-      ptx::mma_16x8x16<Element>(sums, second_half, b.z, b.w);
-    }
-    if (!whole) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        if (key + 8 * (e / 2) >= min(end, columns.visible(n, e % 2))) sums[e] = -INFINITY;
+      for (int t = 0; t < kTogether; ++t) {
+        const Piece& low = rows[t].low[i];
+        const Piece& high = rows[t].high[i];
+        const std::uint32_t first_half[4] = {low[0], high[0], low[1], high[1]};
+        const std::uint32_t second_half[4] = {low[2], high[2], low[3], high[3]};
+        ptx::mma_16x8x16<Element>(sums[t], first_half, b.x, b.y);
+        ptx::mma_16x8x16<Element>(sums[t], second_half, b.z, b.w);
+      }
     }
-    // Of a NaN and a number the number is the larger.
 #pragma unroll
-    for (int e = 0; e < 4; ++e) best[n][e % 2] = fmaxf(best[n][e % 2], sums[e]);
+    for (int t = 0; t < kTogether; ++t)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const bool seen =
+            whole || key + kStep * t + 8 * (e / 2) < min(end, columns.visible(n, e % 2));
+        // Of a NaN and a number the number is the larger.
+        best[n][e % 2] = fmaxf(best[n][e % 2], seen ? sums[t][e] : -INFINITY);
+      }
   }
 }
 
 template <class Element, int Tiles, bool Aligned>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     block_scores(const __grid_constant__ Params p) {
-  // Sixteens of keys that a warp reads before it looks at one: where columns are few, memory's pace
-  // is all there is.
-  constexpr int kTogether = Tiles <= 2 ? 2 : 1;
-  constexpr int kStep = kRows * kWarps;
   auto& shared = *reinterpret_cast<Shared<Tiles>*>(ptx::dynamic_shared<128>());
   ptx::dependency_release();
   Share share = p.shares[blockIdx.x];
@@ -209,8 +210,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 #pragma unroll
         for (int i = 0; i < kTogether; ++i)
           read_keys<Aligned>(rows[i], p, pages, first + kStep * i, end);
-#pragma unroll
-        for (int i = 0; i < kTogether; ++i) take(rows[i], p, columns, first + kStep * i, end, best);
+        take(rows, p, columns, first, end, best);
       }
 #pragma unroll
       for (int n = 0; n < Tiles; ++n)
