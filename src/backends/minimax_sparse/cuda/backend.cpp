@@ -16,12 +16,12 @@
 #include "backends/minimax_sparse/cuda/plan.hpp"
 #include "backends/minimax_sparse/descriptor.hpp"
 #include "backends/shared/alignment.hpp"
+#include "backends/shared/cuda/card.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/cuda/latent_params.hpp"
 #include "backends/shared/cuda/paged_attention.hpp"
 #include "backends/shared/cuda/paged_decode_run.hpp"
 #include "backends/shared/cuda/paged_setup.hpp"
-#include "base/join.hpp"
 #include "device/cuda/memory.hpp"
 #include "device/cuda/usable_sms.hpp"
 #include "kernels/append_kv/sm80/launch.hpp"
@@ -242,6 +242,8 @@ Status BlockBackend::run(const Plan& plan, const LayerCall& call, Stream stream)
 
 Result<std::unique_ptr<Backend>> make_cuda(const BackendContext& context) {
   if (Status s = check_context(context); !s.ok()) return s;
+  const auto card = shared::cuda::enter_hopper(kDescriptor.name, context);
+  if (!card.ok()) return card.status();
   BackendContext plain = context;
   AttentionSpec& spec = plain.spec;
   spec.variant = Variant::gqa;
@@ -250,11 +252,6 @@ Result<std::unique_ptr<Backend>> make_cuda(const BackendContext& context) {
   spec.index_dtype = AttentionSpec{}.index_dtype;
   auto lists = paged::make_setup(plain, kDescriptor, {.lists = true});
   if (!lists.ok()) return lists.status();
-  const auto card = device::cuda::card_facts(context.device.index);
-  if (!card.ok()) return card.status();
-  if (card->sm != 90)
-    return unsupported(base::join("minimax_sparse was made for compute capability 9.0, have ",
-                                  card->sm / 10, ".", card->sm % 10));
   auto dense = shared::make_paged_attention(plain, kDescriptor, {.hopper = true, .mails = false});
   if (!dense.ok()) return dense.status();
   auto tiler = Tiler::make(context);
@@ -262,7 +259,7 @@ Result<std::unique_ptr<Backend>> make_cuda(const BackendContext& context) {
   const Indexer indexer{.spec = context.spec,
                         .page_size = context.page_size,
                         .part_keys = part_keys(context.spec, context.page_size),
-                        .num_sms = lists->num_sms};
+                        .num_sms = card->num_sms};
   return std::unique_ptr<Backend>(std::make_unique<BlockBackend>(
       context, indexer, std::move(*lists), std::move(*tiler), std::move(*dense)));
 }

@@ -73,7 +73,7 @@ TileSizes Tiler::sizes(const BatchBounds& bounds) const {
 TileParts Tiler::lay_out(plan::WorkspaceCutter& cut, const TileSizes& n) const {
   const std::int64_t rows = n.max_items * context_.spec.num_kv_heads;
   return {.work = cut.take<sm90::WorkList>(n.max_items > 0 ? 1 : 0),
-          .items = cut.take<sm90::WorkItem>(n.max_items),
+          .items = cut.take<sm90::PrefillTile>(n.max_items),
           .kept = cut.take<sm90::KeptTile>(rows * n.kept_stride),
           .num_kept = cut.take<std::int32_t>(rows)};
 }

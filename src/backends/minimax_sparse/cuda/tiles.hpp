@@ -27,9 +27,9 @@ struct TileSizes {
 /// Places of a workspace. The first two are a copy of the plan's image.
 struct TileParts {
   kernels::ragged_prefill::sm90::WorkList* work = nullptr;
-  kernels::ragged_prefill::sm90::WorkItem* items = nullptr;  ///< [max_items]
-  kernels::ragged_prefill::sm90::KeptTile* kept = nullptr;   ///< [max_items, heads, kept_stride]
-  std::int32_t* num_kept = nullptr;                          ///< [max_items, heads]
+  kernels::ragged_prefill::sm90::PrefillTile* items = nullptr;  ///< [max_items]
+  kernels::ragged_prefill::sm90::KeptTile* kept = nullptr;      ///< [max_items, heads, kept_stride]
+  std::int32_t* num_kept = nullptr;                             ///< [max_items, heads]
 };
 
 /// A plan's share.

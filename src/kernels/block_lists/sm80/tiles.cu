@@ -11,7 +11,7 @@ namespace attune::kernels::block_lists::sm80 {
 namespace {
 
 using ragged_prefill::sm90::KeptTile;
-using ragged_prefill::sm90::WorkItem;
+using ragged_prefill::sm90::PrefillTile;
 
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads) keep_tiles(const __grid_constant__ T
   const int head = row - listed * p.num_heads;
   ptx::dependency_wait();
   if (listed >= static_cast<int>(p.work->num_listed)) return;
-  const WorkItem item = p.items[listed];
+  const PrefillTile item = p.items[listed];
   const int tokens = min(item.q_tokens, p.tile_tokens);
   const auto visible = [&](int token) { return max(0, item.q_position + token + 1); };
   const int blocks = (visible(tokens - 1) + p.block_size - 1) / p.block_size;

@@ -14,8 +14,8 @@ namespace attune::kernels::block_lists::sm80 {
 
 struct TileParams {
   const ragged_prefill::sm90::WorkList* work = nullptr;
-  const ragged_prefill::sm90::WorkItem* items = nullptr;  ///< positions count from the first key
-  std::int32_t max_items = 0;                             ///< that a plan may come to list
+  const ragged_prefill::sm90::PrefillTile* items = nullptr;  ///< positions count from the first key
+  std::int32_t max_items = 0;                                ///< that a plan may come to list
   std::int32_t tile_tokens = 0;
 
   const std::int32_t* lists = nullptr;  ///< [tokens, num_heads, topk]: blocks, in any order

@@ -26,7 +26,8 @@ __device__ __forceinline__ PagePlace page_place(const Params& params, int key) {
   return {entry, key - entry * static_cast<int>(params.page.divisor)};
 }
 
-__device__ __forceinline__ KeptTile kept_tile(const Params& params, const PrefillTile& item, int n) {
+__device__ __forceinline__ KeptTile kept_tile(const Params& params, const PrefillTile& item,
+                                              int n) {
   const int2 at = __ldg(reinterpret_cast<const int2*>(params.kept) + item.o_token + n);
   return {at.x, static_cast<std::uint32_t>(at.y)};
 }
