@@ -77,8 +77,10 @@ TEST_P(GoldenModel, AgreesOnEveryBackend) {
       ASSERT_EQ(outcome.status().code(), StatusCode::unsupported) << outcome.status().text();
       ASSERT_FALSE(outcome.status().refusals().empty()) << outcome.status().text();
       if (!kDense.contains(GetParam())) continue;
-      EXPECT_TRUE(kReasons.contains(outcome.status().refusals()[0].rule))
-          << outcome.status().refusals()[0].rule;
+      const std::string rule = outcome.status().refusals()[0].rule;
+      // Where there are tiles: they multiply bf16, and these runs are in fp32.
+      if (backend == "intel_amx" && rule == "q_dtype") continue;
+      EXPECT_TRUE(kReasons.contains(rule)) << rule;
       EXPECT_TRUE(backend != "reference" && backend != "cpu");
       continue;
     }
