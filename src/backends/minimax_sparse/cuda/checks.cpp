@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "backends/minimax_sparse/descriptor.hpp"
+#include "backends/shared/cuda/cache_keys.hpp"
 #include "base/join.hpp"
 #include "kernels/block_lists/sm80/launch.hpp"
 #include "kernels/block_scores/sm80/launch.hpp"
@@ -74,16 +75,8 @@ Result<PartedCache> part_cache(const BackendContext& context, const LayerCall& c
                                const attention::BatchFacts& facts) {
   PartedCache parted;
   attention::PagedKv& kv = parted.kv;
-  const bool hnd = context.kv_layout == KvLayout::hnd;
-  kv.k = call.k_cache.data;
-  kv.v = call.v_cache.data;
-  kv.k_page_stride = call.k_cache.stride[0];
-  kv.k_token_stride = call.k_cache.stride[hnd ? 2 : 1];
-  kv.k_head_stride = call.k_cache.stride[hnd ? 1 : 2];
-  kv.v_page_stride = call.v_cache.stride[0];
-  kv.v_token_stride = call.v_cache.stride[hnd ? 2 : 1];
-  kv.v_head_stride = call.v_cache.stride[hnd ? 1 : 2];
-  kv.page_size = part_keys(context.spec, context.page_size);
+  kv =
+      shared::cuda::cache_keys(call, context.kv_layout, part_keys(context.spec, context.page_size));
   if (kv.page_size == context.page_size || facts.max_page_id < 0) return parted;
   // A part of a page is found by its number only where pages are whole multiples of it.
   const std::int64_t part = kv.page_size * kv.k_token_stride;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "backends/shared/cuda/cache_keys.hpp"
 #include "backends/shared/cuda/outputs.hpp"
 #include "base/join.hpp"
 #include "base/math.hpp"
@@ -133,7 +134,6 @@ Status Tiler::run(const Tiles& tiles, const attention::BatchFacts& facts,
                   const std::int32_t* kv_indices, const LayerCall& call, Stream stream) const {
   if (Status s = keep_tiles(tiles, call.sparse->topk_indices, stream); !s.ok()) return s;
   const AttentionSpec& spec = context_.spec;
-  const bool hnd = context_.kv_layout == KvLayout::hnd;
   const sm90::Operands operands{.q = call.q.data,
                                 .q_tokens = facts.num_qo_tokens,
                                 .q_token_stride = call.q.stride[0],
@@ -152,14 +152,7 @@ Status Tiler::run(const Tiles& tiles, const attention::BatchFacts& facts,
   p.kv_indices = kv_indices;
   p.page = base::FastDivisor(static_cast<std::uint32_t>(context_.page_size));
   p.box_rows = sm90::box_rows(kernel_, context_.page_size, false);
-  p.k = call.k_cache.data;
-  p.v = call.v_cache.data;
-  p.k_page_stride = call.k_cache.stride[0];
-  p.k_token_stride = call.k_cache.stride[hnd ? 2 : 1];
-  p.k_head_stride = call.k_cache.stride[hnd ? 1 : 2];
-  p.v_page_stride = call.v_cache.stride[0];
-  p.v_token_stride = call.v_cache.stride[hnd ? 2 : 1];
-  p.v_head_stride = call.v_cache.stride[hnd ? 1 : 2];
+  shared::cuda::set_keys(shared::cuda::cache_keys(call, context_.kv_layout, context_.page_size), p);
   p.group = spec.gqa_group_size();
   p.pack_shift = std::countr_zero(static_cast<unsigned>(spec.gqa_group_size()));
   p.scale = spec.sm_scale * call.q_scale * call.k_scale;

@@ -6,6 +6,7 @@
 #include <attune/validate.hpp>
 
 #include "backends/shared/alignment.hpp"
+#include "backends/shared/cuda/cache_keys.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/cuda/outputs.hpp"
 #include "backends/shared/cuda/paged_decode_run.hpp"
@@ -152,8 +153,8 @@ Status PagedBackend::refresh_on_device(PagedPlan& plan, const BatchView& batch, 
 }
 
 attention::PagedKv PagedBackend::keys_of(const PagedPlan& plan, const LayerCall& call) const {
-  attention::PagedKv kv;
   if (plan.facts.source == KvSource::ragged) {
+    attention::PagedKv kv;
     kv.k = call.k.data;
     kv.v = call.v.data;
     kv.k_page_stride = call.k.stride[0];
@@ -162,23 +163,13 @@ attention::PagedKv PagedBackend::keys_of(const PagedPlan& plan, const LayerCall&
     kv.v_head_stride = call.v.stride[1];
     return kv;
   }
-  const bool hnd = context_.kv_layout == KvLayout::hnd;
-  kv.k = call.k_cache.data;
-  kv.v = call.v_cache.data;
-  kv.k_page_stride = call.k_cache.stride[0];
-  kv.k_token_stride = call.k_cache.stride[hnd ? 2 : 1];
-  kv.k_head_stride = call.k_cache.stride[hnd ? 1 : 2];
-  kv.v_page_stride = call.v_cache.stride[0];
-  kv.v_token_stride = call.v_cache.stride[hnd ? 2 : 1];
-  kv.v_head_stride = call.v_cache.stride[hnd ? 1 : 2];
+  attention::PagedKv kv = cuda::cache_keys(call, context_.kv_layout, context_.page_size);
   kv.indices = plan.tables.given() ? plan.tables.kv_indices : plan.parts.kv_indices;
-  kv.page_size = context_.page_size;
   return kv;
 }
 
 Status PagedBackend::run_levels(const PagedPlan& plan, const LayerCall& call, Stream stream) const {
   const AttentionSpec& spec = context_.spec;
-  const attention::PagedKv kv = keys_of(plan, call);
   int pack_shift = 0;
   while ((1 << pack_shift) < spec.gqa_group_size()) ++pack_shift;
   levels::Params p;
@@ -193,14 +184,7 @@ Status PagedBackend::run_levels(const PagedPlan& plan, const LayerCall& call, St
   p.kv_indices = plan.parts.kv_indices;
   p.page = base::FastDivisor(static_cast<std::uint32_t>(context_.page_size));
   p.box_rows = levels::box_rows(*setup_.level, context_.page_size, false);
-  p.k = kv.k;
-  p.v = kv.v;
-  p.k_page_stride = kv.k_page_stride;
-  p.k_token_stride = kv.k_token_stride;
-  p.k_head_stride = kv.k_head_stride;
-  p.v_page_stride = kv.v_page_stride;
-  p.v_token_stride = kv.v_token_stride;
-  p.v_head_stride = kv.v_head_stride;
+  cuda::set_keys(keys_of(plan, call), p);
   p.group = spec.gqa_group_size();
   p.pack_shift = pack_shift;
   p.scale = spec.sm_scale * call.q_scale * call.k_scale;
