@@ -40,7 +40,7 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
 
-# Flags of every CUDA translation unit. sm_80 code also runs on later cards; sm90 folders are for Hopper alone.
+# Flags of every CUDA translation unit. sm80 folders also run on later cards; sm90 folders are for Hopper alone.
 set(attune_cuda_flags --expt-relaxed-constexpr -lineinfo -Xcompiler=-Wall,-Wextra,-fvisibility=hidden)
 set(attune_cuda_sm90a "-gencode=arch=compute_90a,code=sm_90a")
 
@@ -93,13 +93,23 @@ function(attune_cuda_target target)
                                           attune_warnings)
 endfunction()
 
-# attune_cuda_arch(sources...): the path decides the architectures a file is compiled for. A developer with one card in
-# mind may leave the other out.
-set(ATTUNE_CUDA_ARCHITECTURES "80;90a" CACHE STRING "architectures of the general CUDA kernels")
+# attune_cuda_arch(sources...): the path decides the architectures a file is compiled for. Of the general kernels Hopper
+# gets machine code; cards before and after it get PTX, which the driver compiles when a kernel is first used, and keeps.
+# Entries as in CMAKE_CUDA_ARCHITECTURES: 80-real adds machine code for an A100 (a third more to compile), 90-real leaves
+# newer cards out.
+set(ATTUNE_CUDA_ARCHITECTURES "80-virtual;90" CACHE STRING "architectures of the general CUDA kernels")
 function(attune_cuda_arch)
   set(general "")
-  foreach(arch IN LISTS ATTUNE_CUDA_ARCHITECTURES)
-    list(APPEND general "-gencode=arch=compute_${arch},code=sm_${arch}")
+  foreach(entry IN LISTS ATTUNE_CUDA_ARCHITECTURES)
+    if(NOT entry MATCHES "^([0-9]+a?)(-real|-virtual)?$")
+      message(FATAL_ERROR "ATTUNE_CUDA_ARCHITECTURES: ${entry} is no architecture; say 90, 80-virtual or 80-real")
+    endif()
+    if(NOT CMAKE_MATCH_2 STREQUAL "-virtual")
+      list(APPEND general "-gencode=arch=compute_${CMAKE_MATCH_1},code=sm_${CMAKE_MATCH_1}")
+    endif()
+    if(NOT CMAKE_MATCH_2 STREQUAL "-real")
+      list(APPEND general "-gencode=arch=compute_${CMAKE_MATCH_1},code=compute_${CMAKE_MATCH_1}")
+    endif()
   endforeach()
   foreach(source IN LISTS ARGN)
     if(NOT source MATCHES "\\.cu$")
@@ -121,6 +131,7 @@ set(attune_cuda_host ${attune_cuda_sources})
 list(FILTER attune_cuda_host EXCLUDE REGEX "\\.cu$")
 add_library(attune_cuda_objects OBJECT ${attune_cuda_kernels})
 attune_cuda_target(attune_cuda_objects)
+set_target_properties(attune_cuda_objects PROPERTIES RULE_LAUNCH_COMPILE ${CMAKE_SOURCE_DIR}/tools/ptxas_remarks.sh)
 add_library(attune_cuda_host_objects OBJECT ${attune_cuda_host})
 attune_cuda_target(attune_cuda_host_objects)
 add_library(attune_cuda MODULE $<TARGET_OBJECTS:attune_cuda_objects> $<TARGET_OBJECTS:attune_cuda_host_objects>)
