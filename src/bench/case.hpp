@@ -13,9 +13,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include <attune/device.hpp>
 #include <attune/spec.hpp>
 #include <attune/status.hpp>
 
@@ -41,8 +39,5 @@ struct Case {
 
 /// Reads a name back. What is wrong with it, and what was wanted.
 [[nodiscard]] Result<Case> parse_case(std::string_view name);
-
-/// prefill, decode, mla, linear, cascade, sparse, all; of sizes that keep `device` busy.
-[[nodiscard]] Result<std::vector<Case>> suite(std::string_view name, DeviceKind device);
 
 }  // namespace attune::bench

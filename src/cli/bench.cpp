@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "bench/case.hpp"
 #include "bench/growth.hpp"
 #include "bench/report.hpp"
 #include "bench/runner.hpp"
+#include "bench/suite.hpp"
 #include "cli/command.hpp"
 #include "cli/selection_options.hpp"
 

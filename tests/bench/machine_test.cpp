@@ -9,6 +9,7 @@
 #include <attune/registry.hpp>
 
 #include "bench/runner.hpp"
+#include "bench/suite.hpp"
 #include "device/thread_pool.hpp"
 
 namespace attune::bench {
