@@ -38,7 +38,8 @@ std::optional<std::vector<Refusal>> refusals_of(const BackendDescriptor& lender,
 std::string borrowed_kernels(const Setting& setting, const Offer& chosen, const AttentionSpec& spec,
                              Phase phase) {
   for (const Loan& loan : kLoans) {
-    if (loan.borrower != chosen.name() || loan.variant != spec.variant || loan.phase != phase)
+    if (!loan.borrowers.contains(chosen.name()) || loan.variant != spec.variant ||
+        loan.phase != phase)
       continue;
     const BackendDescriptor* const lender = descriptor_of(setting, loan.lender);
     if (lender == nullptr) continue;

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include <attune/fixed_list.hpp>
 #include <attune/registry.hpp>
 
 #include "registry/offers.hpp"
@@ -12,7 +13,7 @@
 namespace attune::registry {
 
 struct Loan {
-  std::string_view borrower;
+  FixedList<std::string_view, 2> borrowers{};
   std::string_view lender;
   Variant variant = Variant::gqa;
   Phase phase = Phase::prefill;
@@ -23,14 +24,21 @@ struct Loan {
 };
 
 inline constexpr Loan kLoans[] = {
-    // backends/shared/cuda/prefill_choice: both make their tiles by hopper_tiles.
-    {.borrower = "flashinfer",
+    // backends/shared/cuda/prefill_choice: all make their tiles by hopper_tiles.
+    {.borrowers = {"flashinfer"},
      .lender = "fa4",
      .lent = "Hopper's kernels (wgmma)",
      .own = "plain mma",
      .batchwise =
          "few rows before many keys, whose keys plain mma cuts, and rows beside levels of "
          "shared prefixes; keys in fp8 or of odd pages may be copied to contiguous rows first",
+     .widens = true},
+    {.borrowers = {"trtllm_mha", "hpc_ops"},
+     .lender = "fa4",
+     .lent = "Hopper's kernels (wgmma)",
+     .own = "plain mma",
+     .batchwise = "few rows before many keys, whose keys plain mma cuts; keys in fp8 may be copied "
+                  "to contiguous rows first",
      .widens = true},
 };
 

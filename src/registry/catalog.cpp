@@ -70,6 +70,13 @@ constexpr bool known(std::string_view name) {
   return false;
 }
 
+template <class List>
+constexpr bool all_known(const List& names) {
+  for (const std::string_view name : names)
+    if (!known(name)) return false;
+  return true;
+}
+
 constexpr bool preferences_are_known() {
   for (const PreferenceRow& row : kPreferences) {
     for (const Candidate& c : row.candidates)
@@ -80,13 +87,9 @@ constexpr bool preferences_are_known() {
   for (const ModelRule& rule : kModelRules)
     if (!known(rule.backend)) return false;
   for (const Loan& loan : kLoans)
-    if (!known(loan.borrower) || !known(loan.lender)) return false;
-  for (const ModelConstraint& c : kModelConstraints) {
-    for (std::string_view name : c.allowed)
-      if (!known(name)) return false;
-    for (std::string_view name : c.denied)
-      if (!known(name)) return false;
-  }
+    if (!all_known(loan.borrowers) || !known(loan.lender)) return false;
+  for (const ModelConstraint& c : kModelConstraints)
+    if (!all_known(c.allowed) || !all_known(c.denied)) return false;
   return true;
 }
 

@@ -268,6 +268,19 @@ std::vector<Refusal> refusals_of(const RuleInput& in) {
   return refusals;
 }
 
+/// In the order in which they speak.
+std::vector<const Capability*> rows_of(const BackendDescriptor& backend, bool assume_built) {
+  std::vector<const Capability*> rows;
+  for (const Capability& row : backend.capabilities) rows.push_back(&row);
+  // Where every entry is taken as built, what the name stands for speaks before what there is of
+  // it.
+  if (assume_built)
+    std::stable_partition(rows.begin(), rows.end(), [](const Capability* row) {
+      return row->status == BackendStatus::not_built;
+    });
+  return rows;
+}
+
 }  // namespace
 
 std::span<const Rule> rules() { return kRules; }
@@ -287,12 +300,12 @@ Verdict judge(const BackendDescriptor& backend, const Request& request, bool can
   Verdict best;
   Verdict accepted;
   int best_score = -1;
-  for (const Capability& row : backend.capabilities) {
-    const RuleInput in{backend,         row,           request.spec, request.phase, request.device,
+  for (const Capability* row : rows_of(backend, request.options.assume_built)) {
+    const RuleInput in{backend,         *row,          request.spec, request.phase, request.device,
                        request.options, request.model, can_make};
     std::vector<Refusal> refusals = refusals_of(in);
     if (refusals.empty()) {
-      accepted.accepting.push_back(&row);
+      accepted.accepting.push_back(row);
       continue;
     }
     const int score = nearness(in);
@@ -300,15 +313,9 @@ Verdict judge(const BackendDescriptor& backend, const Request& request, bool can
         score > best_score || (score == best_score && refusals.size() < best.refusals.size());
     if (!nearer) continue;
     best_score = score;
-    best = {&row, {}, std::move(refusals)};
+    best = {row, {}, std::move(refusals)};
   }
   if (accepted.accepting.empty()) return best;
-  // Where every entry is taken as built, what the name stands for speaks before what there is of
-  // it.
-  if (request.options.assume_built)
-    std::stable_partition(
-        accepted.accepting.begin(), accepted.accepting.end(),
-        [](const Capability* row) { return row->status == BackendStatus::not_built; });
   accepted.row = accepted.accepting.front();
   return accepted;
 }

@@ -187,6 +187,27 @@ TEST(Selection, WhatIsBuiltForHopperServesLatentCachesUnasked) {
   EXPECT_EQ(s.fallbacks, 0);
 }
 
+TEST(Selection, NamesOverKernelsOfAnotherServeHopperByNameAlone) {
+  const Result<Registry> r = Registry::open({.cuda_library = "/nowhere/libattune_cuda.so"});
+  ASSERT_TRUE(r.ok());
+  for (const std::string name : {"hpc_ops", "trtllm_mha"}) {
+    SelectionOptions o;
+    o.prefill = o.decode = name;
+    const Selection s = r->explain(query(gqa()), device("cuda:sm90"), o);
+    ASSERT_TRUE(s.status.ok()) << s.status.text();
+    EXPECT_EQ(decode(s).backend, name);
+    EXPECT_EQ(s.page_size, 64);
+    // Sinks, chunks, caps: whatever the first choices refuse, the default is neither.
+    for (auto ask : {+[](AttentionSpec&) {}, +[](AttentionSpec& a) { a.sinks = true; },
+                     +[](AttentionSpec& a) { a.attention_chunk = 8192; },
+                     +[](AttentionSpec& a) { a.logits_soft_cap = 50; }}) {
+      AttentionSpec spec = gqa();
+      ask(spec);
+      EXPECT_NE(decode(r->explain(query(spec), device("cuda:sm90"), {})).backend, name);
+    }
+  }
+}
+
 TEST(Selection, NamedPhasesThatCannotShareAreRefused) {
   SelectionOptions o = kAll;
   o.prefill = "fa4";        // pages of 128 on this device

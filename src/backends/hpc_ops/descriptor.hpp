@@ -8,9 +8,12 @@ namespace attune::backends::hpc_ops {
 
 inline constexpr BackendDescriptor kDescriptor{
     .name = "hpc_ops",
-    .summary = "Decode-shaped GQA kernels for Hopper at head dim 128",
-    .needs = "a kernel in libattune_cuda.so",
+    .summary =
+        "HPC-Ops' contract on Hopper, head dim 128 in groups of 4 or 8, by flashinfer's "
+        "kernels",
+    .needs = "libattune_cuda.so and a Hopper GPU (compute capability 9.0)",
     .capabilities = {{.device = DeviceKind::cuda,
+                      .status = BackendStatus::experimental,
                       .sm = {{90, 90}},
                       .variants = {Variant::gqa},
                       .phases = {Phase::prefill, Phase::decode},
@@ -21,7 +24,8 @@ inline constexpr BackendDescriptor kDescriptor{
                       .page_sizes = {64},
                       .kv_layouts = {KvLayout::nhd},
                       .features = Feature::lse | Feature::kv_scales | Feature::mixed_batch |
-                                  Feature::cuda_graph}},
+                                  Feature::cuda_graph | Feature::device_planning |
+                                  Feature::chunked_prefix}},
 };
 
 /// Makes it on a CPU; null while nothing is built. Rows of an accelerator are made by its library.

@@ -1,6 +1,6 @@
-// The backend behind flashinfer and triton on CUDA: a host plan of work lists, the general decode
-// and prefill kernels, any page size (backends/flashinfer/README.md). The two names differ in what
-// their descriptors declare.
+// The backend behind flashinfer, triton, trtllm_mha and hpc_ops on CUDA: a host plan of work lists,
+// the general decode and prefill kernels, any page size (backends/flashinfer/README.md). The names
+// differ in their options, and in what their descriptors declare: nothing else is served.
 #pragma once
 
 #include <memory>

@@ -7,6 +7,7 @@
 #include <attune/validate.hpp>
 
 #include "backends/shared/cuda/card.hpp"
+#include "backends/shared/cuda/declared.hpp"
 #include "base/join.hpp"
 
 namespace attune::backends::shared::paged {
@@ -15,36 +16,6 @@ namespace {
 namespace decode = kernels::paged_decode::sm80;
 namespace prefill = kernels::ragged_prefill::sm80;
 namespace levels = kernels::ragged_prefill::sm90;
-
-/// What any of its built CUDA rows declares.
-FeatureSet declared_by(const BackendDescriptor& descriptor) {
-  FeatureSet declared;
-  for (const Capability& row : descriptor.capabilities)
-    if (row.device == DeviceKind::cuda && row.status != BackendStatus::not_built)
-      declared = declared | row.features;
-  return declared;
-}
-
-/// Options that only some of the names declare.
-Status check_declared(const BackendDescriptor& descriptor, const AttentionSpec& spec) {
-  const FeatureSet declared = declared_by(descriptor);
-  const struct {
-    bool wanted;
-    Feature feature;
-  } options[] = {{spec.sinks, Feature::sinks},
-                 {spec.attention_chunk > 0, Feature::attention_chunk},
-                 {spec.xai_temperature_len > 0, Feature::xai_temperature},
-                 {spec.alibi, Feature::alibi},
-                 {spec.relative_bias, Feature::relative_bias},
-                 {spec.block_mask, Feature::block_mask},
-                 {spec.score_mod, Feature::score_mod},
-                 {spec.kind == AttentionKind::cross, Feature::cross_attention},
-                 {spec.per_head_scales, Feature::per_head_scales}};
-  for (const auto& option : options)
-    if (option.wanted && !declared.has(option.feature))
-      return unsupported(base::join(descriptor.name, " declares no ", name(option.feature)));
-  return {};
-}
 
 /// The Hopper kernel that serves this spec's levels, where it has every option they may have.
 Status find_level_kernel(const BackendContext& context, Setup& setup) {
@@ -66,9 +37,8 @@ Status find_level_kernel(const BackendContext& context, Setup& setup) {
   return {};
 }
 
-Status check_context(const BackendContext& context, const BackendDescriptor& descriptor) {
+Status check_context(const BackendContext& context, std::string_view self) {
   const AttentionSpec& spec = context.spec;
-  const std::string_view self = descriptor.name;
   if (context.device.kind != DeviceKind::cuda)
     return unsupported(base::join(self, " runs on cuda here, not on ", name(context.device.kind)));
   if (spec.variant != Variant::gqa)
@@ -79,26 +49,22 @@ Status check_context(const BackendContext& context, const BackendDescriptor& des
   if (Status s = attention::validate_spec(spec); !s.ok()) return s;
   if (context.page_size < 1)
     return invalid_argument(base::join("page_size must be positive, have ", context.page_size));
-  if (context.kv_layout != KvLayout::nhd && context.kv_layout != KvLayout::hnd)
-    return unsupported(base::join(self, " reads nhd and hnd, not ", name(context.kv_layout)));
   const auto is_half = [](DType t) { return t == DType::bf16 || t == DType::f16; };
-  if (!is_half(spec.q_dtype) || !(is_half(spec.o_dtype) || spec.o_dtype == DType::f32))
-    return unsupported(base::join(self, " wants q in bf16 or fp16 and o in these or fp32, not ",
-                                  name(spec.q_dtype), " and ", name(spec.o_dtype)));
-  if (size_of(spec.kv_dtype) == 2 && spec.kv_dtype != spec.q_dtype)
-    return unsupported(base::join(self, " wants 16-bit keys of q's type: q is ", name(spec.q_dtype),
-                                  ", keys are ", name(spec.kv_dtype)));
-  return check_declared(descriptor, spec);
+  if (!is_half(spec.o_dtype) && spec.o_dtype != DType::f32)
+    return unsupported(
+        base::join(self, " writes o in bf16, fp16 or fp32, not in ", name(spec.o_dtype)));
+  return {};
 }
 
 }  // namespace
 
 Result<Setup> make_setup(const BackendContext& context, const BackendDescriptor& descriptor,
                          const PagedOptions& options) {
-  if (Status s = check_context(context, descriptor); !s.ok()) return s;
+  if (Status s = check_context(context, descriptor.name); !s.ok()) return s;
   const AttentionSpec& spec = context.spec;
   const auto card = cuda::enter_card(descriptor.name, context);
   if (!card.ok()) return card.status();
+  if (Status s = cuda::check_declared(descriptor, context, card->sm); !s.ok()) return s;
   // What device code was compiled for (kernels/paged_decode/sm80/policy.hpp), which some cards of the
   // same instructions lack. An SM keeps one KiB of it for each block.
   const int shared_per_sm = card->sm >= 90 ? 228 * 1024 : 164 * 1024;
@@ -113,7 +79,7 @@ Result<Setup> make_setup(const BackendContext& context, const BackendDescriptor&
                                      spec.gqa_group_size(), shared_per_sm, options.lists),
               .prefill = prefill::find(spec.kv_dtype, spec.head_dim_qk, spec.head_dim_vo,
                                        card->shared_bytes_per_block),
-              .plans_on_device = declared_by(descriptor).has(Feature::device_planning),
+              .plans_on_device = cuda::declared_features(descriptor).has(Feature::device_planning),
               .rule = {.causal = spec.causal && !spec.custom_mask,
                        .window_left = spec.window_left,
                        .window_right = spec.window_right,
