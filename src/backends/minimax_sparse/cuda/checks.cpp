@@ -46,16 +46,6 @@ Status check_context(const BackendContext& context) {
     return unsupported(
         "minimax_sparse cuts work by the whole batch: a request's bits may depend on its "
         "neighbours");
-  if (!kPageSizes.contains(context.page_size))
-    return unsupported(join("minimax_sparse reads pages of 8 to 256 tokens, powers of two, have ",
-                            context.page_size));
-  if (spec.head_dim_qk != spec.head_dim_vo)
-    return unsupported(
-        join("minimax_sparse has kernels for values as wide as keys, have head dims ",
-             spec.head_dim_qk, "/", spec.head_dim_vo));
-  if (size_of(spec.kv_dtype) != 2)
-    return unsupported(
-        join("minimax_sparse reads keys in bf16 or fp16, not in ", name(spec.kv_dtype)));
   return check_indexer(spec);
 }
 

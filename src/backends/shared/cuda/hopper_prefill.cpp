@@ -7,6 +7,7 @@
 #include <attune/validate.hpp>
 
 #include "backends/shared/cuda/card.hpp"
+#include "backends/shared/cuda/declared.hpp"
 #include "backends/shared/cuda/dense_glue.hpp"
 #include "backends/shared/cuda/hopper_tiles.hpp"
 #include "base/join.hpp"
@@ -168,8 +169,6 @@ Status check_context(const BackendContext& context, std::string_view who) {
   if (Status s = attention::validate_spec(spec); !s.ok()) return s;
   if (context.page_size < 1)
     return invalid_argument(base::join("page_size must be positive, have ", context.page_size));
-  if (context.kv_layout != KvLayout::nhd && context.kv_layout != KvLayout::hnd)
-    return unsupported(base::join(who, " reads nhd and hnd, not ", name(context.kv_layout)));
   return {};
 }
 
@@ -180,8 +179,9 @@ Result<std::unique_ptr<Backend>> make_hopper_prefill(const BackendContext& conte
                                                      sm90::Strategy strategy) {
   if (Status s = check_context(context, descriptor.name); !s.ok()) return s;
   const AttentionSpec& spec = context.spec;
-  if (const auto card = cuda::enter_hopper(descriptor.name, context); !card.ok())
-    return card.status();
+  const auto card = cuda::enter_hopper(descriptor.name, context);
+  if (!card.ok()) return card.status();
+  if (Status s = cuda::check_declared(descriptor, context, card->sm); !s.ok()) return s;
   auto tiler = hopper::Tiler::make(context, strategy, true);
   if (!tiler.ok()) return tiler.status();
   if (!tiler->serves(KvSource::ragged) || !tiler->serves(KvSource::paged))
