@@ -86,6 +86,7 @@ function(attune_cuda_target target)
   set_target_properties(${target} PROPERTIES CUDA_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden
                         VISIBILITY_INLINES_HIDDEN ON CUDA_RUNTIME_LIBRARY Static)  # no libcudart before the library is opened
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${attune_cuda_flags}>)
+  target_compile_definitions(${target} PRIVATE $<$<BOOL:${ATTUNE_CUDA_PORTABLE_FORM}>:ATTUNE_PORTABLE_FORM>)
   target_include_directories(${target} SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include
                                                ${CMAKE_BINARY_DIR}/generated)
@@ -93,24 +94,22 @@ function(attune_cuda_target target)
                                           attune_warnings)
 endfunction()
 
-# attune_cuda_arch(sources...): the path decides the architectures a file is compiled for. Of the general kernels Hopper
-# gets machine code; cards before and after it get PTX, which the driver compiles when a kernel is first used, and keeps.
-# Entries as in CMAKE_CUDA_ARCHITECTURES: 80-real adds machine code for an A100 (a third more to compile), 90-real leaves
-# newer cards out.
-set(ATTUNE_CUDA_ARCHITECTURES "80-virtual;90" CACHE STRING "architectures of the general CUDA kernels")
+# attune_cuda_arch(sources...): the path decides the architectures a file is compiled for. Of a general kernel there are two
+# forms (src/kernels/ptx/code_form.hpp): Hopper's machine code, and PTX for every other card, which the driver compiles when
+# the kernel is first used, and keeps. ATTUNE_CUDA_MACHINE_CODE names cards to compile that form for ahead of time.
+set(ATTUNE_CUDA_MACHINE_CODE "" CACHE STRING "cards besides Hopper that get machine code: 80;86;89;100;120")
+option(ATTUNE_CUDA_PORTABLE_FORM "Hopper runs the form of other cards, too: to test that form there" OFF)
+set(attune_cuda_general -gencode=arch=compute_80,code=compute_80)
+if(NOT ATTUNE_CUDA_PORTABLE_FORM)
+  list(APPEND attune_cuda_general -gencode=arch=compute_90,code=sm_90)
+endif()
+foreach(arch IN LISTS ATTUNE_CUDA_MACHINE_CODE)
+  if(NOT arch MATCHES "^[0-9]+$" OR arch STREQUAL "90")
+    message(FATAL_ERROR "ATTUNE_CUDA_MACHINE_CODE: ${arch}: wanted cards other than Hopper, as 80;89")
+  endif()
+  list(APPEND attune_cuda_general "-gencode=arch=compute_80,code=sm_${arch}")
+endforeach()
 function(attune_cuda_arch)
-  set(general "")
-  foreach(entry IN LISTS ATTUNE_CUDA_ARCHITECTURES)
-    if(NOT entry MATCHES "^([0-9]+a?)(-real|-virtual)?$")
-      message(FATAL_ERROR "ATTUNE_CUDA_ARCHITECTURES: ${entry} is no architecture; say 90, 80-virtual or 80-real")
-    endif()
-    if(NOT CMAKE_MATCH_2 STREQUAL "-virtual")
-      list(APPEND general "-gencode=arch=compute_${CMAKE_MATCH_1},code=sm_${CMAKE_MATCH_1}")
-    endif()
-    if(NOT CMAKE_MATCH_2 STREQUAL "-real")
-      list(APPEND general "-gencode=arch=compute_${CMAKE_MATCH_1},code=compute_${CMAKE_MATCH_1}")
-    endif()
-  endforeach()
   foreach(source IN LISTS ARGN)
     if(NOT source MATCHES "\\.cu$")
       continue()
@@ -118,7 +117,7 @@ function(attune_cuda_arch)
     if(source MATCHES "/sm90/")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
     else()
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${general}")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${attune_cuda_general}")
     endif()
   endforeach()
 endfunction()

@@ -4,6 +4,7 @@
 
 #include "kernels/mla_decode/sm80/launch.hpp"
 #include "kernels/mla_decode/sm90/launch.hpp"
+#include "kernels/ptx/code_form.hpp"
 
 namespace attune::backends::shared::cuda {
 namespace {
@@ -72,8 +73,8 @@ Result<LatentSetup> portable_setup(const BackendContext& context,
   if (!blocks_per_sm.ok()) return blocks_per_sm.status();
   return LatentSetup{
       .launch =
-          [instance, overlap = card.sm >= 90](const mla::Grid& grid, const mla::Params& params,
-                                              cudaStream_t stream) {
+          [instance, overlap = kernels::ptx::code_form(card.sm).overlap](
+              const mla::Grid& grid, const mla::Params& params, cudaStream_t stream) {
             return mla::sm80::launch(instance, grid, params, overlap, stream);
           },
       .rules = rules_of(context.spec, keys, instance.rows, mla::sm80::kKeys,

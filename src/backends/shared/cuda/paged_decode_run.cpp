@@ -76,7 +76,7 @@ Status launch_decode(const Setup& setup, const PagedPlan& plan, decode::Params p
   const decode::Order order = plan.beside     ? decode::Order::beside
                               : setup.overlap ? decode::Order::settled
                                               : decode::Order::after;
-  return decode::launch(*setup.decode, p, setup.decode_grid, setup.decode_shared_bytes, order,
+  return decode::launch(*setup.decode, p, setup.decode_grid, setup.decode_block, order,
                         native(stream));
 }
 

@@ -45,7 +45,7 @@ struct Setup {
   const kernels::paged_decode::sm80::Instance* decode = nullptr;
   const kernels::ragged_prefill::sm80::Instance* prefill = nullptr;
   int decode_grid = 0;
-  int decode_shared_bytes = 0;
+  kernels::paged_decode::sm80::Block decode_block = {};
   bool overlap = false;  ///< the card has programmatic dependent launch
   int num_sms = 0;
   int prefill_grid = 0;

@@ -9,6 +9,7 @@
 #include "backends/shared/cuda/card.hpp"
 #include "backends/shared/cuda/declared.hpp"
 #include "base/join.hpp"
+#include "kernels/ptx/code_form.hpp"
 
 namespace attune::backends::shared::paged {
 namespace {
@@ -65,9 +66,9 @@ Result<Setup> make_setup(const BackendContext& context, const BackendDescriptor&
   const auto card = cuda::enter_card(descriptor.name, context);
   if (!card.ok()) return card.status();
   if (Status s = cuda::check_declared(descriptor, context, card->sm); !s.ok()) return s;
-  // What device code was compiled for (kernels/paged_decode/sm80/policy.hpp), which some cards of the
-  // same instructions lack. An SM keeps one KiB of it for each block.
-  const int shared_per_sm = card->sm >= 90 ? 228 * 1024 : 164 * 1024;
+  const kernels::ptx::CodeForm form = kernels::ptx::code_form(card->sm);
+  const int shared_per_sm = form.shared_per_sm;
+  // An SM keeps one KiB of it for each block.
   if (card->shared_bytes_per_block < shared_per_sm - 1024)
     return unsupported(base::join(descriptor.name, " wants ", shared_per_sm / 1024,
                                   " KiB of shared memory a SM, this card lets a block have ",
@@ -90,12 +91,12 @@ Result<Setup> make_setup(const BackendContext& context, const BackendDescriptor&
     return unsupported(base::join(descriptor.name, " has no kernel for ", name(spec.kv_dtype),
                                   " keys with head dims ", spec.head_dim_qk, "/",
                                   spec.head_dim_vo));
-  const auto shared = decode::prepare(*setup.decode, shared_per_sm);
-  if (!shared.ok()) return shared.status();
+  const auto block = decode::prepare(*setup.decode, shared_per_sm);
+  if (!block.ok()) return block.status();
   const auto ctas = prefill::prepare(*setup.prefill);
   if (!ctas.ok()) return ctas.status();
-  setup.decode_shared_bytes = *shared;
-  setup.overlap = card->sm >= 90;
+  setup.decode_block = *block;
+  setup.overlap = form.overlap;
   setup.num_sms = card->num_sms;
   auto kernels = PrefillKernels::make(context, setup.prefill, options, card->sm, card->num_sms);
   if (!kernels.ok()) return kernels.status();

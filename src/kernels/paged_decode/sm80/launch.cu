@@ -60,23 +60,24 @@ const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo, int gqa_g
   return best;
 }
 
-Result<int> prepare(const Instance& instance, int shared_per_sm) {
-  const int bytes = instance.shared_bytes(shared_per_sm);
+Result<Block> prepare(const Instance& instance, int shared_per_sm) {
+  const Block block{.threads = 32 * instance.warps(shared_per_sm),
+                    .shared_bytes = instance.shared_bytes(shared_per_sm)};
   for (const void* kernel : {instance.kernel, instance.beside, instance.listed}) {
     if (kernel == nullptr) continue;
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    const cudaError_t error = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, block.shared_bytes);
     if (error != cudaSuccess) return failed(error, instance);
   }
-  return bytes;
+  return block;
 }
 
-Status launch(const Instance& instance, const Params& params, int grid, int shared_bytes,
-              Order order, cudaStream_t stream) {
+Status launch(const Instance& instance, const Params& params, int grid, Block block, Order order,
+              cudaStream_t stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(grid);
-  config.blockDim = static_cast<unsigned>(32 * instance.warps);
-  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.blockDim = static_cast<unsigned>(block.threads);
+  config.dynamicSmemBytes = static_cast<std::size_t>(block.shared_bytes);
   config.stream = stream;
   cudaLaunchAttribute attributes[2]{};
   config.attrs = attributes;

@@ -20,13 +20,19 @@ struct Instance {
   bool padded = false;  ///< serves smaller head dims too
   int rows = 8;         ///< query heads of one KV head that a warp works on together
   int tile = 16;
-  int warps = 8;
   int ctas_per_sm = 1;
+  int (*warps)(int shared_per_sm) = nullptr;   ///< of a block
   int (*stages)(int shared_per_sm) = nullptr;  ///< of a warp's ring; below two it does not run
   int (*shared_bytes)(int shared_per_sm) = nullptr;
   const void* kernel = nullptr;
   const void* beside = nullptr;  ///< the same beside the kernel before it; nullptr: not compiled
   const void* listed = nullptr;  ///< the same over lists (Params::lengths); likewise
+};
+
+/// What a block of a kernel has on a card.
+struct Block {
+  int threads = 0;
+  int shared_bytes = 0;
 };
 
 /// How a launch stands to the kernel before it in the stream.
@@ -43,13 +49,12 @@ enum class Order : unsigned char {
 [[nodiscard]] const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo,
                                    int gqa_group_size, int shared_per_sm, bool lists = false);
 
-/// Raises the kernels' shared-memory limit; the answer is the bytes to launch with. Once per
-/// backend.
-[[nodiscard]] Result<int> prepare(const Instance& instance, int shared_per_sm);
+/// Raises the kernels' shared-memory limit; the answer is what to launch with. Once per backend.
+[[nodiscard]] Result<Block> prepare(const Instance& instance, int shared_per_sm);
 
 /// Nothing waits, nothing is allocated. `grid` is what the plan counted on. Over lists where params
 /// have their lengths; never beside another kernel.
-[[nodiscard]] Status launch(const Instance& instance, const Params& params, int grid,
-                            int shared_bytes, Order order, cudaStream_t stream);
+[[nodiscard]] Status launch(const Instance& instance, const Params& params, int grid, Block block,
+                            Order order, cudaStream_t stream);
 
 }  // namespace attune::kernels::paged_decode::sm80

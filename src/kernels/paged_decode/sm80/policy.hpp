@@ -1,10 +1,13 @@
 // Tile sizes of the CUDA decode kernels: planner and kernel read the same constants.
 #pragma once
 
+#include "kernels/ptx/code_form.hpp"
+
 namespace attune::kernels::paged_decode::sm80 {
 
-/// KvBytes: of one stored element. RowTiles: query heads of one KV head, in eights. Padded: serves
-/// every head dim up to its own that is a multiple of 16 bytes; what lies beyond is zero.
+/// KvBytes: of one stored element. RowTiles: query heads of one KV head, in eights. Warps: of a block
+/// whose rings shared memory holds. Padded: serves every head dim up to its own that is a multiple of
+/// 16 bytes; what lies beyond is zero.
 template <int DimQk, int DimVo, int KvBytes, int RowTiles, int Warps, int CtasPerSm, int Tile,
           bool Padded = false>
 struct Policy {
@@ -16,8 +19,6 @@ struct Policy {
   static constexpr int kKvBytes = KvBytes;
   static constexpr int kRowTiles = RowTiles;
   static constexpr int kRows = 8 * RowTiles;
-  static constexpr int kWarps = Warps;
-  static constexpr int kThreads = 32 * Warps;
   static constexpr int kCtasPerSm = CtasPerSm;
 
   /// Tokens of a tile: what one warp loads and consumes at a time, about 8 KiB. Tiles start at
@@ -44,23 +45,29 @@ struct Policy {
   static constexpr int kOutputStride = (DimVo + 31) / 32 * 32;
   static_assert(kRows * kOutputStride * 4 <= kStageBytes, "a stage holds one warp's outputs");
 
-  static constexpr int kStateBytes =  ///< DecodeKernel's members beside the rings
-      Warps * (kQueryBytes + kRows * 8 + 4) + 16;
-
-  /// Stages of a ring on a card with so much shared memory a SM; less than two do not fit.
-  static constexpr int stages(int shared_per_sm) {
-    const int fit = (shared_per_sm / CtasPerSm - 1024 - kStateBytes) / (Warps * kStageBytes);
+  /// DecodeKernel's members beside the rings.
+  static constexpr int state_bytes(int warps) { return warps * (kQueryBytes + kRows * 8 + 4) + 16; }
+  /// Stages of a warp's ring on a card with so much shared memory a SM.
+  static constexpr int stages_of(int warps, int shared_per_sm) {
+    const int fit = (shared_per_sm / CtasPerSm - 1024 - state_bytes(warps)) / (warps * kStageBytes);
     return fit < 8 ? fit : 8;
   }
-  static constexpr int shared_bytes(int shared_per_sm) {
-    return Warps * stages(shared_per_sm) * kStageBytes + kStateBytes;
+  /// A ring of less than two stages hides nothing: rather half of the warps.
+  static constexpr int warps(int shared_per_sm) {
+    int warps = Warps;
+    while (warps % 2 == 0 && stages_of(warps, shared_per_sm) < 2) warps /= 2;
+    return warps;
   }
-  // Device code is compiled for each architecture, and knows its card's shared memory.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  static constexpr int kStages = stages(164 * 1024);
-#else
-  static constexpr int kStages = stages(228 * 1024);
-#endif
+  static constexpr int stages(int shared_per_sm) {
+    return stages_of(warps(shared_per_sm), shared_per_sm);
+  }
+  static constexpr int shared_bytes(int shared_per_sm) {
+    const int count = warps(shared_per_sm);
+    return count * stages(shared_per_sm) * kStageBytes + state_bytes(count);
+  }
+  static constexpr int kWarps = warps(ptx::kThisForm.shared_per_sm);
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kStages = stages(ptx::kThisForm.shared_per_sm);
   static constexpr bool kFits = kStages >= 2;
   /// The next tile's logits are made before this tile's softmax, which then has products to run
   /// under: 8-bit keys, whose conversions keep a warp waiting. Takes a stage.

@@ -33,6 +33,7 @@ template <class Kv>
       instance<Kv, Policy<64, 64, 2, 4, 64, 3, true>>(dtype),
       instance<Kv, Policy<128, 128, 2, 4, 32, 3, true>>(dtype),
       instance<Kv, Policy<256, 256, 2, 8, 32, 3, true>>(dtype),
+      instance<Kv, Policy<256, 256, 2, 8, 16, 2, true>>(dtype),  // 96 KB, as all cards have
   };
   count = sizeof(kRows) / sizeof(kRows[0]);
   return kRows;
@@ -44,6 +45,7 @@ template <class Kv>
       instance<Kv, Policy<64, 64, 1, 4, 64, 3>>(dtype),
       instance<Kv, Policy<128, 128, 1, 4, 32, 3>>(dtype),
       instance<Kv, Policy<256, 256, 1, 8, 64, 3>>(dtype),
+      instance<Kv, Policy<256, 256, 1, 8, 32, 2>>(dtype),  // 96 KB
   };
   count = sizeof(kRows) / sizeof(kRows[0]);
   return kRows;
