@@ -98,7 +98,7 @@ endfunction()
 # forms (src/kernels/ptx/code_form.hpp): Hopper's machine code, and PTX for every other card, which the driver compiles when
 # the kernel is first used, and keeps. ATTUNE_CUDA_MACHINE_CODE names cards to compile that form for ahead of time.
 set(ATTUNE_CUDA_MACHINE_CODE "" CACHE STRING "cards besides Hopper that get machine code: 80;86;89;100;120")
-option(ATTUNE_CUDA_PORTABLE_FORM "Hopper runs the form of other cards, too: to test that form there" OFF)
+option(ATTUNE_CUDA_PORTABLE_FORM "A test on Hopper: it runs what a card of 8.9 would, and nothing else" OFF)
 set(attune_cuda_general -gencode=arch=compute_80,code=compute_80)
 if(NOT ATTUNE_CUDA_PORTABLE_FORM)
   list(APPEND attune_cuda_general -gencode=arch=compute_90,code=sm_90)

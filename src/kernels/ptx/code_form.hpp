@@ -15,15 +15,12 @@ inline constexpr CodeForm kHopperForm{.shared_per_sm = 228 * 1024, .overlap = tr
 inline constexpr CodeForm kPortableForm{.shared_per_sm = 100 * 1024, .overlap = false};
 
 /// `sm`: the card's compute capability, as 90.
-[[nodiscard]] constexpr CodeForm code_form([[maybe_unused]] int sm) {
-#ifdef ATTUNE_PORTABLE_FORM  // the CMake option ATTUNE_CUDA_PORTABLE_FORM
-  return kPortableForm;
-#else
+[[nodiscard]] constexpr CodeForm code_form(int sm) {
   return sm == 90 ? kHopperForm : kPortableForm;
-#endif
 }
 
-/// The form of the code that is being compiled. Emulated blocks are Hopper's.
+/// The form of the code that is being compiled. Emulated blocks are Hopper's. ATTUNE_PORTABLE_FORM:
+/// the CMake option ATTUNE_CUDA_PORTABLE_FORM, with which cards say that they are of 8.9.
 #if defined(ATTUNE_PORTABLE_FORM) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900)
 inline constexpr CodeForm kThisForm = kPortableForm;
 #else
