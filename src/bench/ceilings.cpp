@@ -29,11 +29,11 @@ double seconds_of(Executor& executor, std::int64_t items, void (*body)(void*, st
 
 Ceiling read_bandwidth(Executor& executor, CpuIsa isa, std::int64_t bytes, int repeats) {
   struct Work {
-    const probe::ReadProbe* read;
+    probe::ReadProbe::Run read;
     char* memory;
     std::int64_t piece;
     float sink[1024];
-  } work{.read = &probe::read_probe(static_cast<kernels::simd::Isa>(isa)),
+  } work{.read = nullptr,
          .memory = nullptr,
          .piece = std::min<std::int64_t>(
              kPiece, base::round_up<std::int64_t>(bytes / executor.num_threads() + 1, 4096)),
@@ -50,14 +50,21 @@ Ceiling read_bandwidth(Executor& executor, CpuIsa isa, std::int64_t bytes, int r
   };
   const auto read = [](void* context, std::int64_t item, int thread) {
     Work& w = *static_cast<Work*>(context);
-    w.read->run(w.memory + item * w.piece, w.piece, &w.sink[thread % 1024]);
+    w.read(w.memory + item * w.piece, w.piece, &w.sink[thread % 1024]);
   };
   executor.run(pieces, touch, &work);
-  double best = 1e30;
-  for (int i = 0; i < repeats + 1; ++i)
-    best = std::min(best, seconds_of(executor, pieces, read, &work));
-  return {.rate = static_cast<double>(pieces * work.piece) / best,
-          .how = base::join("reading ", pieces * work.piece >> 20, " MiB")};
+  const probe::ReadProbe& probe = probe::read_probe(static_cast<kernels::simd::Isa>(isa));
+  double in_order = 1e30;
+  double in_streams = 1e30;
+  for (int i = 0; i < repeats + 1; ++i) {
+    work.read = probe.in_order;
+    in_order = std::min(in_order, seconds_of(executor, pieces, read, &work));
+    work.read = probe.in_streams;
+    in_streams = std::min(in_streams, seconds_of(executor, pieces, read, &work));
+  }
+  return {.rate = static_cast<double>(pieces * work.piece) / std::min(in_order, in_streams),
+          .how = base::join("reading ", pieces * work.piece >> 20, " MiB",
+                            in_streams < in_order ? " in streams" : "")};
 }
 
 bool has_int8_products(CpuIsa isa) {

@@ -15,8 +15,9 @@ struct Ceiling {
   std::string how;    ///< the instruction, or the size read
 };
 
-/// Bytes/s of reading `bytes` once, in pieces claimed by the executor's threads; far beyond the
-/// caches it is the memory's, within them the caches'. The best of `repeats`.
+/// Bytes/s of reading `bytes` once, in pieces claimed by the executor's threads, each in order or as
+/// several streams, whichever is faster; far beyond the caches it is the memory's, within them the
+/// caches'. The best of `repeats`.
 [[nodiscard]] Ceiling read_bandwidth(Executor& executor, CpuIsa isa, std::int64_t bytes,
                                      int repeats = 5);
 

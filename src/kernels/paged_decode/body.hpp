@@ -164,14 +164,17 @@ struct Body {
           simd::unroll<kDims / kStep>([&](auto step) {
             score_step<R>(k, q, q_stride, step * kStep, sums, [&](auto i) {
               constexpr int kLineNumber = step * kKeys + i;
-              run.fetch(k[kLineNumber / kRowLines] + kLineNumber % kRowLines * kLine);
+              constexpr int kRow = kLineNumber / kRowLines;
+              constexpr int kAt = kLineNumber % kRowLines * kLine;
+              run.asked.ask(k[kRow] + kAt, key % kSpan + kRow, kAt);
             });
           });
         } else {
           std::int64_t d = 0;
           for (; d + kStep <= p.head_dim_qk; d += kStep) {
             score_step<R>(k, q, q_stride, d, sums, [&](auto i) {
-              if (d * kBytes % kLine == 0) run.fetch(k[i] + d * kBytes);
+              if (d * kBytes % kLine == 0)
+                run.asked.ask(k[i] + d * kBytes, key % kSpan + i, d * kBytes);
             });
           }
           for (; d < p.head_dim_qk; d += Unit::kNumbers) {
@@ -298,11 +301,13 @@ struct Body {
       constexpr int kLines = Unit::kPair * ((kBlockBytes + kLine - 1) / kLine);
       constexpr bool kByRows = kDims > 0 && kDims / (G * Unit::kNumbers) == Unit::kPair;
       // Each block of columns fetches whole rows, its share of the run's.
-      const char* fetched = v[0];
+      [[maybe_unused]] const char* fetched = v[0];
+      [[maybe_unused]] int fetched_row = 0;
       if constexpr (kByRows) {
         const int block = static_cast<int>(d) / (G * Unit::kNumbers);
         const int begin = run.from / kSpan * kSpan;
-        fetched = run.row(begin + block * (kSpan / Unit::kPair) + (key - begin) / Unit::kPair);
+        fetched_row = block * (kSpan / Unit::kPair) + (key - begin) / Unit::kPair;
+        fetched = run.row(begin + fetched_row);
       }
       simd::unroll<R>([&](auto r) {
         const Operand weight = Unit::broadcast(weights + r * kTile + key);
@@ -311,10 +316,13 @@ struct Body {
         });
         simd::unroll<kLines>([&](auto line) {
           if constexpr (line % R != r) return;
-          if constexpr (kByRows)
-            run.fetch(fetched + line * kLine);
-          else if (kBlockBytes >= kLine || d * kBytes % kLine == 0)
-            run.fetch(v[line * Unit::kPair / kLines] + line % (kLines / Unit::kPair) * kLine);
+          if constexpr (kByRows) {
+            run.asked.ask(fetched + line * kLine, fetched_row, line * kLine);
+          } else if (kBlockBytes >= kLine || d * kBytes % kLine == 0) {
+            constexpr int kRow = line * Unit::kPair / kLines;
+            constexpr int kAt = line % (kLines / Unit::kPair) * kLine;
+            run.asked.ask(v[kRow] + kAt, key % kSpan + kRow, d * kBytes + kAt);
+          }
         });
       });
     }

@@ -229,7 +229,7 @@ struct ByteBody {
           Fours x[kKeys];
           simd::unroll<kKeys>([&](auto i) {
             x[i] = V::raise(V::load_fours_n(k[i] + d, p.head_dim_qk - d));
-            if (digit == 0) run.fetch(k[i] + d);
+            if (digit == 0) run.asked.ask(k[i] + d, key % kSpan + i, d);
           });
           multiply<R>(q + 2 * d + digit * kStep, q_bytes, x, sums, [](auto) {});
         }
@@ -247,7 +247,7 @@ struct ByteBody {
     constexpr int kKeys = kLanes / kRows;
     constexpr int kSteps = kDims / kStep;
     const char* k = run.row(run.from);
-    Ahead ahead(run, k);
+    Ahead ahead(run.asked, k);
     for (int key = run.from; key < run.to; key += kKeys) {
       Fours x[kSteps][kKeys];
       simd::unroll<kKeys * kSteps>([&](auto i) {
@@ -262,7 +262,7 @@ struct ByteBody {
           multiply<kRows>(q + 2 * step * kStep + digit * kStep, 2 * kDims, x[step], sums,
                           [&](auto i) {
                             constexpr int kAt = (digit * kSteps + step) * kKeys + i;
-                            if constexpr (kAt % 2 == 0) ahead.template fetch<kAt / 2 * kLine>();
+                            if constexpr (kAt % 2 == 0) ahead.template ask<kAt / 2 * kLine>();
                           });
         });
         if constexpr (digit == 0) raise_sums(sums);
@@ -329,7 +329,7 @@ struct ByteBody {
       simd::unroll<kFour>([&](auto i) {
         const char* const v = run.row(key + i) + d;
         in[i] = V::load_fours_n(v, p.head_dim_vo - d);
-        if constexpr (kWhich == 0) run.fetch(v);
+        if constexpr (kWhich == 0) run.asked.ask(v, key % kSpan + i, d);
       });
       add_four<R, kWhich>(in, of_rows + key, high, low);
     }
@@ -341,7 +341,7 @@ struct ByteBody {
   [[gnu::noinline]] static void add_together(const Run& run, const Weights* weights, float* o) {
     const char* const v = run.row(run.from);
     const auto* const of_rows = reinterpret_cast<const std::uint8_t*>(weights) + run.from;
-    Ahead ahead(run, v);
+    Ahead ahead(run.asked, v);
     for (int d = 0; d < kDims; d += kStep) {
       add_half_together<0, kDims>(v + d, ahead, of_rows, weights, o + d);
       add_half_together<1, kDims>(v + d, ahead, of_rows, weights, o + d + kHalf * kLanes);
@@ -372,8 +372,8 @@ struct ByteBody {
     Fours in[kFour];
     simd::unroll<kFour>([&](auto i) { in[i] = V::load_fours(v + (kNumber * kFour + i) * kDims); });
     add_four<4, kWhich>(in, of_rows + kNumber * kFour, high, low);
-    ahead.template fetch<2 * kNumber * kLine>();
-    ahead.template fetch<(2 * kNumber + 1) * kLine>();
+    ahead.template ask<2 * kNumber * kLine>();
+    ahead.template ask<(2 * kNumber + 1) * kLine>();
   }
 
   /// `of_rows`: the first row's high weights of these four keys.

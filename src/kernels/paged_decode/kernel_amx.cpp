@@ -1,6 +1,6 @@
-// Decode on machines with AMX. A small group does not fill tiles, so bf16 and int8 keys are
-// multiplied by the vector products that those cores are fast at: vdpbf16ps takes them four times as
-// long as a fused multiply-add. Keys in fp8 have to be widened anyway and go through tiles.
+// Decode on machines with AMX. Keys in bf16 and fp8 go through tiles, int8 ones through products of
+// bytes, which take as long as they are read. Queries that are no bf16 meet keys in fp32: vdpbf16ps
+// would take them four times as long as a fused multiply-add.
 #include "kernels/paged_decode/body.hpp"
 #include "kernels/paged_decode/byte_body.hpp"
 #include "kernels/paged_decode/table.hpp"
@@ -36,11 +36,12 @@ constexpr dense::KernelRow make_bytes(const char* name) {
 
 }  // namespace
 
-const dense::KernelRow kAmxRows[6] = {
-    make<DType::bf16>("paged_decode/amx/bf16"),
+const dense::KernelRow kAmxRows[7] = {
+    make_tiles<DType::bf16>("paged_decode/amx/bf16"),
     make_tiles<DType::fp8_e4m3>("paged_decode/amx/fp8_e4m3"),
     make_tiles<DType::fp8_e5m2>("paged_decode/amx/fp8_e5m2"),
     // Queries that are no bf16.
+    make<DType::bf16>("paged_decode/amx/bf16_fma"),
     make<DType::fp8_e4m3>("paged_decode/amx/fp8_e4m3_fma"),
     make<DType::fp8_e5m2>("paged_decode/amx/fp8_e5m2_fma"),
     make_bytes("paged_decode/amx/int8"),

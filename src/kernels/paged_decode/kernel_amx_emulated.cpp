@@ -15,7 +15,8 @@ constexpr dense::KernelRow make(const char* name) {
 
 }  // namespace
 
-const dense::KernelRow kAmxEmulatedRows[2] = {
+const dense::KernelRow kAmxEmulatedRows[3] = {
+    make<DType::bf16>("paged_decode/amx_emulated/bf16"),
     make<DType::fp8_e4m3>("paged_decode/amx_emulated/fp8_e4m3"),
     make<DType::fp8_e5m2>("paged_decode/amx_emulated/fp8_e5m2"),
 };

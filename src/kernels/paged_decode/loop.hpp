@@ -62,7 +62,8 @@ struct Loop {
     for (int now = 0; tile < item.kv_end; tile += kTile, now ^= 1) {
       locate(p, item, tile + kTile, base, now ^ 1, tiles[now ^ 1]);
       const dense::TileRows& keys = tiles[now];
-      walk.enter(keys_of(keys), values_of(keys), keys_of(tiles[now ^ 1]));
+      const dense::TileRows& then = tiles[now ^ 1];
+      walk.enter(keys_of(keys), values_of(keys), keys_of(then), values_of(then));
       for (int span = keys.from / kSpan * kSpan; span < keys.to; span += kSpan)
         for (int n = 0; n < item.num_kv_heads; ++n) math.score(walk.next(), n);
       for (int n = 0; n < item.num_kv_heads; ++n) {

@@ -11,9 +11,9 @@ extern const dense::KernelRow kScalarRows[6];
 extern const dense::KernelRow kAvx2Rows[6];
 extern const dense::KernelRow kAvx512Rows[6];
 extern const dense::KernelRow kAvx512Bf16Rows[4];
-extern const dense::KernelRow kAmxRows[6];
+extern const dense::KernelRow kAmxRows[7];
 /// The rows of tiles on emulated ones, for tests; no search finds them.
-extern const dense::KernelRow kAmxEmulatedRows[2];
+extern const dense::KernelRow kAmxEmulatedRows[3];
 
 /// All rows, best first.
 [[nodiscard]] std::size_t num_rows();

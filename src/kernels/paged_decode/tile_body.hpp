@@ -1,12 +1,13 @@
-// Decode of 8-bit floating-point keys on tile registers (layer kernels).
+// Decode of keys in bf16 or 8-bit floating point on tile registers (layer kernels).
 //
-// Four rows do not fill a tile, but vector units have hardly time to do more than widen: as fused
-// multiply-adds 64 numbers take 14 instructions to widen and four more for each row, here 12 and a
-// share of a tile (docs/performance/cpu.md). A run of keys is widened to bf16 into a buffer. Its
-// keys are the rows of A, queries, packed once, the columns of B. Values are multiplied as
-// they lie: a row of B is 32 numbers of one key, an even and an odd dim a cell, and weights come
-// twice, in rows of A of their own, against zeros in the odd places and in the even ones
-// (ragged_prefill/values_in_place.hpp has the same for more rows).
+// Four rows do not fill a tile, but vector units would be busy longer than memory is: as fused
+// multiply-adds 64 numbers of 8 bits take 14 instructions to widen and four more for each row, here
+// 12 and a share of a tile, and those of 16 bits, which are multiplied where they lie, only the
+// share (docs/performance/cpu.md). A run of keys that are no bf16, or that is not whole, becomes bf16
+// in a buffer. Its keys are the rows of A, queries, packed once, the columns of B. Values are
+// multiplied as they lie: a row of B is 32 numbers of one key, an even and an odd dim a cell, and
+// weights come twice, in rows of A of their own, against zeros in the odd places and in the even
+// ones (ragged_prefill/values_in_place.hpp has the same for more rows).
 //
 //   queries   by KV head: [head_dim_qk / 2 cells][its rows][cell]
 //   o         by row: sums of the even dims, then of the odd ones, until restore
@@ -46,12 +47,14 @@ struct TileBody {
   static constexpr int kRun = Unit::template kRun<T>;
   static constexpr int kPackedKeys = 0;
   static constexpr int kMostDims = 256;
-  static constexpr int kStepDims = 64;  ///< bytes of a line
-  static_assert(dense::kBytes<T> == 1 && kSpan == kSide && kMaxGroup * 2 <= kSide);
+  static constexpr std::int64_t kBytes = dense::kBytes<T>;
+  static constexpr int kStepDims = static_cast<int>(Fetch<V>::kLine / kBytes);
+  static constexpr bool kInPlace = T == DType::bf16;
+  static_assert(kSpan == kSide && kMaxGroup * 2 <= kSide);
   static_assert(sizeof(typename Other::Number) == 2 * sizeof(Number));
 
   static void run(const dense::Params& p, const dense::Item& item, void* scratch) {
-    if (!takes(p.head_dim_qk) || !takes(p.head_dim_vo))
+    if (!takes(p.head_dim_qk) || !takes(p.head_dim_vo) || !takes_pages(p.kv.page_size))
       Body<Other, T>::run(p, item, scratch);
     else if (p.head_dim_qk == kUsual && p.head_dim_vo == kUsual)
       Loop<Unit, T>::template run<Math<kUsual>>(p, item, scratch);
@@ -63,6 +66,8 @@ struct TileBody {
   static constexpr int kUsual = 128;  ///< the head dim that has code of its own
 
   static bool takes(int dims) { return dims % kStepDims == 0 && dims <= kMostDims; }
+  /// Keys of 16 bits that do not lie evenly are multiplied faster than copied.
+  static bool takes_pages(std::int64_t page_size) { return !kInPlace || page_size % kSpan == 0; }
 
   template <int kDims>
   class Math {
@@ -93,8 +98,8 @@ struct TileBody {
     }
 
     void score(const Run& run, int n) {
-      take(run, kDims > 0 ? kDims : p_.head_dim_qk);
-      waiting_ = {.head = n, .values = false, .key = run.from / kSpan * kSpan};
+      const Lying rows = take(run, kDims > 0 ? kDims : p_.head_dim_qk);
+      waiting_ = {.head = n, .values = false, .key = run.from / kSpan * kSpan, .rows = rows};
     }
 
     float weigh(int row, int num_keys, const softmax::RowRule& rule, float& maximum, float* sum) {
@@ -116,11 +121,12 @@ struct TileBody {
       const int key = run.from / kSpan * kSpan;
       const Number* const weights = weights_ + n * rows_ * kTile + key;
       for (int r = 0; r < rows_; ++r) {
-        Number* const even = spread_[now_ ^ 1] + 2 * r * tile::kDepth;
+        Number* const even = spread_[turn_ ^ 1] + 2 * r * tile::kDepth;
         V::spread_pairs(weights + r * kTile, even, even + tile::kDepth);
       }
-      take(run, kDims > 0 ? kDims : p_.head_dim_vo);
-      waiting_ = {.head = n, .values = true, .key = key};
+      const Lying rows = take(run, kDims > 0 ? kDims : p_.head_dim_vo);
+      turn_ ^= 1;
+      waiting_ = {.head = n, .values = true, .key = key, .rows = rows};
     }
 
     void restore(int row) const {
@@ -136,42 +142,73 @@ struct TileBody {
     }
 
    private:
-    /// A run that is widened but not yet multiplied: that is done between the rows of the next one,
+    /// The rows of a run in bf16, and its first tile of them.
+    struct Lying {
+      const char* at = nullptr;
+      std::int64_t stride = 0;  ///< bytes from a row to the next
+      std::int64_t step = 0;    ///< to the next tile
+    };
+
+    /// A run that is taken in but not yet multiplied: that is done between the rows of the next one,
     /// so that tiles and vectors are at work together and no tile waits for stores.
     struct Waiting {
       int head = -1;  ///< there is none
       bool values = false;
       int key = 0;  ///< of the tile
+      Lying rows;
     };
 
-    /// The run's span becomes bf16, by 32 dims, while the run before it is multiplied.
-    [[gnu::always_inline]] void take(const Run& run, std::int64_t dims) {
+    [[gnu::always_inline]] Lying take(const Run& run, std::int64_t dims) {
+      if constexpr (kInPlace) {
+        if (run.to - run.from == kSpan) {
+          pass<false>(run, dims);
+          const char* const first = run.row(run.from);
+          return {.at = first, .stride = run.row(run.from + 1) - first, .step = tile::kLine};
+        }
+      }
+      now_ ^= 1;
+      pass<true>(run, dims);
+      return {.at = reinterpret_cast<const char*>(wide_[now_]),
+              .stride = tile::kLine,
+              .step = static_cast<std::int64_t>(sizeof(Number)) * tile::kTileNumbers};
+    }
+
+    /// Goes over a run while the one before it is multiplied, and asks for what comes; kCopies: its
+    /// rows become bf16, by 32 dims.
+    template <bool kCopies>
+    [[gnu::always_inline]] void pass(const Run& run, std::int64_t dims) {
       const int first = run.from / kSpan * kSpan;
       const std::int64_t steps = begin();
-      now_ ^= 1;
       for (int quarter = 0, step = 0; quarter < 4; ++quarter) {
-        for (int key = quarter * kSide / 4; key < (quarter + 1) * kSide / 4; ++key) {
+        simd::unroll<kSide / 4>([&](auto i) {
+          const int key = quarter * kSide / 4 + i;
           const char* const row = run.row(first + key);
-          Number* const to = wide_[now_] + key * tile::kDepth;
-          for (std::int64_t d = 0; d < dims; d += kRun * Unit::kNumbers) {
-            if (d % kStepDims == 0) run.fetch(row + d);
-            Operand x[kRun];
-            Unit::template load_run<T>(row + d, x);
-            simd::unroll<kRun>([&](auto i) {
-              const std::int64_t at = d + i * Unit::kNumbers;
-              Unit::store(to + at / tile::kDepth * tile::kTileNumbers + at % tile::kDepth, x[i]);
-            });
+          for (std::int64_t d = 0; d < dims; d += kStepDims) {
+            run.asked.ask(row + d * kBytes, key, d * kBytes);
+            if constexpr (kCopies) copy(row, d, wide_[now_] + key * tile::kDepth);
           }
-        }
-        for (; step < steps * (quarter + 1) / 4; ++step) multiply(wide_[now_ ^ 1], step);
+        });
+        for (; step < steps * (quarter + 1) / 4; ++step) multiply(step);
       }
       end();
+    }
+
+    /// kStepDims numbers of a row from d on.
+    [[gnu::always_inline]] static void copy(const char* row, std::int64_t d, Number* to) {
+      for (int part = 0; part < kStepDims; part += kRun * Unit::kNumbers) {
+        Operand x[kRun];
+        Unit::template load_run<T>(row + (d + part) * kBytes, x);
+        simd::unroll<kRun>([&](auto i) {
+          const std::int64_t at = d + part + i * Unit::kNumbers;
+          Unit::store(to + at / tile::kDepth * tile::kTileNumbers + at % tile::kDepth, x[i]);
+        });
+      }
     }
 
     /// Multiplies what waits.
     void settle() {
       const std::int64_t steps = begin();
-      for (std::int64_t step = 0; step < steps; ++step) multiply(wide_[now_], step);
+      for (std::int64_t step = 0; step < steps; ++step) multiply(step);
       end();
     }
 
@@ -179,7 +216,7 @@ struct TileBody {
     std::int64_t begin() {
       if (waiting_.head < 0) return 0;
       if (waiting_.values)
-        tiles_.template load<6>(spread_[now_], tile::kLine);
+        tiles_.template load<6>(spread_[turn_], tile::kLine);
       else
         tiles_.template zero<0>();
       const std::int64_t dims = kDims > 0         ? kDims
@@ -189,14 +226,15 @@ struct TileBody {
     }
 
     /// What was multiplied is zeroed: tile/product.hpp says why.
-    [[gnu::always_inline]] void multiply(const Number* wide, std::int64_t step) {
-      const Number* const tile = wide + step * tile::kTileNumbers;
+    [[gnu::always_inline]] void multiply(std::int64_t step) {
+      const Lying& rows = waiting_.rows;
+      const char* const tile = rows.at + step * rows.step;
       if (waiting_.values) {
         const std::int64_t dims = kDims > 0 ? kDims : p_.head_dim_vo;
         float* const o = o_ + waiting_.head * rows_ * dims + step * kSide;
         const std::int64_t o_stride = dims / 2 * static_cast<std::int64_t>(sizeof(float));
         tiles_.template load<4>(o, o_stride);
-        tiles_.template load<2>(tile, tile::kLine);
+        tiles_.template load<2>(tile, rows.stride);
         tiles_.template multiply_add<tile::Cells::bf16, 4, 6, 2>();
         tiles_.template zero<2>();
         tiles_.template store<4>(o, o_stride);
@@ -205,7 +243,7 @@ struct TileBody {
         const std::int64_t dims = kDims > 0 ? kDims : p_.head_dim_qk;
         const Number* const q = q_ + (waiting_.head * dims + step * tile::kDepth) * rows_;
         tiles_.template load<1>(q, rows_ * tile::kCellBytes);
-        tiles_.template load<2>(tile, tile::kLine);
+        tiles_.template load<2>(tile, rows.stride);
         tiles_.template multiply_add<tile::Cells::bf16, 0, 2, 1>();
         tiles_.template zero<1>();
         tiles_.template zero<2>();
@@ -249,7 +287,8 @@ struct TileBody {
     float* const o_;
     Tiles tiles_;
     Waiting waiting_;
-    int now_ = 0;  ///< of two buffers, the one last filled
+    int now_ = 0;   ///< of two buffers of rows, the one last filled
+    int turn_ = 0;  ///< likewise of weights
     alignas(64) Number wide_[2][kSide * kMostDims];
     alignas(64) Number spread_[2][tile::kTileNumbers];
     alignas(64) float turned_[kSide * kSide];

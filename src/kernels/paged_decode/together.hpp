@@ -41,7 +41,7 @@ struct Together {
 
   [[gnu::noinline]] static void score(const Run& run, const Number* q, float* scores) {
     const char* k = run.row(run.from);
-    Ahead ahead(run, k);
+    Ahead ahead(run.asked, k);
     for (int key = run.from; key < run.to; key += kKeys) {
       F sums[kLanes];
       simd::unroll<kLanes>([&](auto i) { sums[i] = V::zero(); });
@@ -59,7 +59,7 @@ struct Together {
   /// o += weights · values.
   [[gnu::noinline]] static void add_values(const Run& run, const Number* weights, float* o) {
     const char* v = run.row(run.from);
-    Ahead ahead(run, v);
+    Ahead ahead(run.asked, v);
     weights += run.from;
     for (int block = 0; block < kBlocks; ++block) {
       F sums[kRows * kWide];
@@ -98,7 +98,7 @@ struct Together {
         sum = Unit::multiply_add(query, x[i][part], sum);
       });
       // A step's lines, spread over its products.
-      if constexpr (part == 0) ahead.template fetch<(step * kRows + row) * kLine>();
+      if constexpr (part == 0) ahead.template ask<(step * kRows + row) * kLine>();
     });
     if constexpr (step + 1 < kSteps) multiply_keys<step + 1>(k, q, ahead, sums);
   }
@@ -115,7 +115,7 @@ struct Together {
         F& sum = sums[r * kWide + c];
         sum = Unit::multiply_add(weight, x[c], sum);
       });
-      if constexpr (r < kLines) ahead.template fetch<(pair * kLines + r) * kLine>();
+      if constexpr (r < kLines) ahead.template ask<(pair * kLines + r) * kLine>();
     });
     if constexpr (pair + 1 < kPairs) multiply_values<pair + 1>(v, weights, ahead, sums);
   }

@@ -35,6 +35,33 @@ struct Products {
   }
 };
 
+/// Reads one stretch of memory as several streams, a line of each in turn: where what fetches ahead
+/// by itself does so within a page, several pages are on their way at once.
+template <class V>
+struct Streams {
+  static constexpr int kStreams = 8;
+
+  static void run(const void* from, std::int64_t bytes, float* sink) {
+    constexpr std::int64_t kAhead = 512;
+    constexpr std::int64_t kLine = 64;
+    constexpr int kVectors = kLine / 4 / V::kLanes;
+    const char* const p = static_cast<const char*>(from);
+    const std::int64_t stream = bytes / kStreams;
+    typename V::F sums[kStreams];
+    simd::unroll<kStreams>([&](auto i) { sums[i] = V::zero(); });
+    for (std::int64_t at = 0; at < stream; at += kLine) {
+      simd::unroll<kStreams>([&](auto i) {
+        const char* const line = p + i * stream + at;
+        V::prefetch(line + kAhead);
+        for (int v = 0; v < kVectors; ++v)
+          sums[i] = V::add(sums[i], V::load(reinterpret_cast<const float*>(line) + v * V::kLanes));
+      });
+    }
+    simd::unroll<kStreams - 1>([&](auto i) { sums[i + 1] = V::add(sums[i], sums[i + 1]); });
+    *sink = V::sum(sums[kStreams - 1]);
+  }
+};
+
 template <class V>
 struct Reads {
   static void run(const void* from, std::int64_t bytes, float* sink) {

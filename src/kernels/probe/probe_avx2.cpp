@@ -11,6 +11,8 @@ const ProductProbe kAvx2Product = {.instruction = "vfmadd",
                                    .input = DType::f32,
                                    .flops_per_round = Product::kFlopsPerRound,
                                    .run = &Product::run};
-const ReadProbe kAvx2Read = {.isa = simd::Isa::avx2, .run = &Reads<simd::Avx2>::run};
+const ReadProbe kAvx2Read = {.isa = simd::Isa::avx2,
+                             .in_order = &Reads<simd::Avx2>::run,
+                             .in_streams = &Streams<simd::Avx2>::run};
 
 }  // namespace attune::kernels::probe

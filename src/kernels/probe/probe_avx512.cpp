@@ -11,6 +11,8 @@ const ProductProbe kAvx512Product = {.instruction = "vfmadd",
                                      .input = DType::f32,
                                      .flops_per_round = Product::kFlopsPerRound,
                                      .run = &Product::run};
-const ReadProbe kAvx512Read = {.isa = simd::Isa::avx512, .run = &Reads<simd::Avx512>::run};
+const ReadProbe kAvx512Read = {.isa = simd::Isa::avx512,
+                               .in_order = &Reads<simd::Avx512>::run,
+                               .in_streams = &Streams<simd::Avx512>::run};
 
 }  // namespace attune::kernels::probe

@@ -11,6 +11,8 @@ const ProductProbe kScalarProduct = {.instruction = "multiply and add",
                                      .input = DType::f32,
                                      .flops_per_round = Product::kFlopsPerRound,
                                      .run = &Product::run};
-const ReadProbe kScalarRead = {.isa = simd::Isa::scalar, .run = &Reads<simd::Scalar>::run};
+const ReadProbe kScalarRead = {.isa = simd::Isa::scalar,
+                               .in_order = &Reads<simd::Scalar>::run,
+                               .in_streams = &Streams<simd::Scalar>::run};
 
 }  // namespace attune::kernels::probe

@@ -21,9 +21,11 @@ struct ProductProbe {
 };
 
 struct ReadProbe {
+  using Run = void (*)(const void* from, std::int64_t bytes, float* sink);
   simd::Isa isa = simd::Isa::scalar;
-  /// Reads each cache line once, fetching ahead; `bytes` is a multiple of 4096.
-  void (*run)(const void* from, std::int64_t bytes, float* sink) = nullptr;
+  /// Both read each cache line once, fetching ahead; `bytes` is a multiple of 4096.
+  Run in_order = nullptr;
+  Run in_streams = nullptr;
 };
 
 extern const ProductProbe kScalarProduct;

@@ -7,8 +7,8 @@ namespace attune::kernels::simd {
 
 struct Amx : Avx512Bf16Verbs<Amx>, Avx512ByteVerbs<Amx> {
   using F = Avx512Bf16Verbs<Amx>::F;
-  /// These cores keep a request until a miss buffer is free.
-  static constexpr int kRequests = 1;
+  /// These cores fetch ahead by themselves within a page, so several pages are asked for at once.
+  static constexpr int kStreams = 4;
 
   /// Numbers 0, 2, … 30 of bf16 pairs, and 1, 3, … 31.
   static F even(Pairs x) { return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)); }

@@ -15,7 +15,7 @@ namespace attune::kernels::simd {
 struct Avx2 {
   static constexpr int kLanes = 8;
   static constexpr int kNumColumns = 2;
-  static constexpr int kRequests = 3;    ///< for a line that is read soon (paged_decode/fetch.hpp)
+  static constexpr int kStreams = 1;     ///< of memory, asked for at once (paged_decode/fetch.hpp)
   static constexpr bool kDeals = false;  ///< whether there is deal(), as in avx512.hpp
   using F = __m256;
 

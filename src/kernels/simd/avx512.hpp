@@ -19,7 +19,7 @@ template <class Isa>
 struct Avx512Verbs {
   static constexpr int kLanes = 16;
   static constexpr int kNumColumns = 4;
-  static constexpr int kRequests = 3;  ///< for a line that is read soon (paged_decode/fetch.hpp)
+  static constexpr int kStreams = 1;  ///< of memory, asked for at once (paged_decode/fetch.hpp)
   using F = __m512;
 
   static F zero() { return _mm512_setzero_ps(); }
