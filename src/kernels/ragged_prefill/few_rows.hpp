@@ -17,7 +17,9 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
+#include "kernels/ragged_prefill/latent_fetch.hpp"
 #include "kernels/ragged_prefill/panel_fetch.hpp"
 #include "kernels/ragged_prefill/tile_panel.hpp"
 #include "kernels/ragged_prefill/values_in_place.hpp"
@@ -51,7 +53,8 @@ class FewRows : TilePanel<Unit, T, kSubCount> {
   using typename Panel::Strip;
   using typename Panel::V;
   using Digits = tile::Digits<Unit>;
-  using Fetch = PanelFetch<typename Panel::Io, kSubs, kBytes>;
+  using Fetch = std::conditional_t<kLatent, LatentFetch<typename Panel::Io, kSubs, kBytes>,
+                                   PanelFetch<typename Panel::Io, kSubs, kBytes>>;
   using Tiles = typename Unit::Tiles;
   static constexpr bool kDigits = kCells == tile::Cells::int8;
   static constexpr int kColumns = kDigits ? 2 : 1;  ///< of B, for a row
@@ -72,7 +75,7 @@ class FewRows : TilePanel<Unit, T, kSubCount> {
   static constexpr int kFirstKeys = 32;
 
   static void run(const dense::Params& p, const dense::Item& item, void* scratch) {
-    ask_first<typename Panel::Io, kSubs, kBytes>(p, item, kFirstKeys);
+    Fetch::ask_first(p, item, kFirstKeys);
     FewRows(p, item, scratch).run();
   }
   /// Whether values can be multiplied as part of their keys.

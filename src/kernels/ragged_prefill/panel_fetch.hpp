@@ -42,6 +42,22 @@ class PanelFetch {
   }
   [[nodiscard]] int key() const { return key_; }
 
+  /// The first keys of an item, counted from its first panel's first, before anything else is done:
+  /// nobody has asked for them. Queries and sums are made ready meanwhile.
+  static void ask_first(const dense::Params& p, const dense::Item& item, int count) {
+    constexpr int kSub = dense::kKeyTile;
+    const std::int64_t panel = item.kv_begin / (kSubs * kSub) * (kSubs * kSub);
+    for (std::int64_t first = panel; first < panel + count && first < item.kv_end; first += kSub) {
+      if (first + kSub <= item.kv_begin) continue;
+      dense::TileRows keys;
+      Io::template locate<kSub>(p, item, first, keys);
+      for (int i = keys.from; i < keys.to && first + i < panel + count; ++i) {
+        Io::prefetch_far(keys.k[i], p.head_dim_qk * kBytes);
+        if (p.kv.v != p.kv.k) Io::prefetch_far(keys.v[i], p.head_dim_vo * kBytes);
+      }
+    }
+  }
+
  private:
   static constexpr int kPanel = kSubs * dense::kKeyTile;
 
@@ -54,22 +70,5 @@ class PanelFetch {
   std::int64_t due_ = 0;
   int key_;
 };
-
-/// The first keys of an item, counted from its first panel's first, before anything else is done:
-/// nobody has asked for them. Queries and sums are made ready meanwhile.
-template <class Io, int kSubs, std::int64_t kBytes>
-void ask_first(const dense::Params& p, const dense::Item& item, int count) {
-  constexpr int kSub = dense::kKeyTile;
-  const std::int64_t panel = item.kv_begin / (kSubs * kSub) * (kSubs * kSub);
-  for (std::int64_t first = panel; first < panel + count && first < item.kv_end; first += kSub) {
-    if (first + kSub <= item.kv_begin) continue;
-    dense::TileRows keys;
-    Io::template locate<kSub>(p, item, first, keys);
-    for (int i = keys.from; i < keys.to && first + i < panel + count; ++i) {
-      Io::prefetch_far(keys.k[i], p.head_dim_qk * kBytes);
-      if (p.kv.v != p.kv.k) Io::prefetch_far(keys.v[i], p.head_dim_vo * kBytes);
-    }
-  }
-}
 
 }  // namespace attune::kernels::ragged_prefill

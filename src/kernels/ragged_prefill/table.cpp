@@ -17,6 +17,12 @@ constexpr Group kGroups[] = {{kAvx512Bf16Rows, std::size(kAvx512Bf16Rows)},
                              {kAvx2Rows, std::size(kAvx2Rows)},
                              {kScalarRows, std::size(kScalarRows)}};
 
+/// Cores with tiles start a product of bf16 pairs every other cycle, and two fused multiply-adds in
+/// each: rows in fp32 take 0.5 to 0.65 of the time there (docs/performance/cpu.md).
+bool outdone(const dense::KernelRow& row, simd::Isa isa) {
+  return isa == simd::Isa::amx && row.isa == simd::Isa::avx512_bf16;
+}
+
 }  // namespace
 
 std::size_t num_rows() {
@@ -34,7 +40,7 @@ const dense::KernelRow& row(std::size_t i) {
 const dense::KernelRow* find(simd::Isa isa, DType q_dtype, DType kv_dtype) {
   for (std::size_t i = 0; i < num_rows(); ++i) {
     const dense::KernelRow& candidate = row(i);
-    if (candidate.isa <= isa && candidate.kv_dtype == kv_dtype &&
+    if (candidate.isa <= isa && !outdone(candidate, isa) && candidate.kv_dtype == kv_dtype &&
         (!candidate.needs_bf16_queries || q_dtype == DType::bf16))
       return &candidate;
   }

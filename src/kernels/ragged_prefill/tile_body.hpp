@@ -17,8 +17,10 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/ragged_prefill/few_rows.hpp"
+#include "kernels/ragged_prefill/latent_fetch.hpp"
 #include "kernels/ragged_prefill/panel_fetch.hpp"
 #include "kernels/ragged_prefill/policy.hpp"
 #include "kernels/ragged_prefill/tile_panel.hpp"
@@ -61,7 +63,8 @@ class TileBody : TilePanel<Unit, T, kBodySubs> {
   using typename Panel::Strip;
   using typename Panel::V;
   using Multiplier = tile::Multiplier<Unit>;
-  using Fetch = PanelFetch<typename Panel::Io, kBodySubs, kBytes>;
+  using Fetch = std::conditional_t<kLatent, LatentFetch<typename Panel::Io, kBodySubs, kBytes>,
+                                   PanelFetch<typename Panel::Io, kBodySubs, kBytes>>;
   using Digits = tile::Digits<Unit>;
   static constexpr bool kDigits = kCells == tile::Cells::int8;
   /// Of products of queries and keys: a strip of latent queries meets its keys once.
@@ -91,7 +94,7 @@ class TileBody : TilePanel<Unit, T, kBodySubs> {
       if constexpr (T == DType::bf16) {
         using Latent = TileBody<Unit, T, kCells, true>;
         if (rows <= kMostLatentRows && p.kv.v == p.kv.k) {
-          ask_first<typename Panel::Io, kBodySubs, kBytes>(p, item, kFirstLatentKeys);
+          Latent::Fetch::ask_first(p, item, kFirstLatentKeys);
           return Latent(p, item, scratch).run();
         }
       }
