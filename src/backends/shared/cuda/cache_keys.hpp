@@ -1,4 +1,4 @@
-// Where a launch reads paged keys and values: the counterpart of outputs.hpp.
+// Where a launch reads keys and values: the counterpart of outputs.hpp.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,19 @@ inline attention::PagedKv cache_keys(const LayerCall& call, KvLayout layout,
   kv.v_token_stride = call.v_cache.stride[token];
   kv.v_head_stride = call.v_cache.stride[head];
   kv.page_size = page_size;
+  return kv;
+}
+
+/// A call's ragged keys, as pages of one token. To whom all rows are one page, the token strides are
+/// those between rows, too.
+inline attention::PagedKv ragged_keys(const LayerCall& call) {
+  attention::PagedKv kv;
+  kv.k = call.k.data;
+  kv.v = call.v.data;
+  kv.k_page_stride = kv.k_token_stride = call.k.stride[0];
+  kv.k_head_stride = call.k.stride[1];
+  kv.v_page_stride = kv.v_token_stride = call.v.stride[0];
+  kv.v_head_stride = call.v.stride[1];
   return kv;
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "backends/shared/cuda/cache_keys.hpp"
 #include "backends/shared/cuda/outputs.hpp"
 #include "base/math.hpp"
 #include "device/cuda/memory.hpp"
@@ -218,42 +219,45 @@ sm90::WorkList Tiler::schedule(const Choice& choice, const BatchView& batch,
           .heads_together = static_cast<std::uint32_t>(schedule.heads_together)};
 }
 
-namespace {
-
-/// Keys or values where a kernel finds them. Ragged ones are pages of one token to those who copy
-/// and one page to those who compute.
-struct Stored {
-  const void* data = nullptr;
-  std::int64_t page_stride = 0;
-  std::int64_t token_stride = 0;
-  std::int64_t head_stride = 0;
-};
-Stored stored(const TensorView& x, bool ragged, bool hnd) {
-  return {x.data, x.stride[0], x.stride[ragged ? 0 : hnd ? 2 : 1], x.stride[ragged || hnd ? 1 : 2]};
+attention::PagedKv Tiler::stored_keys(const attention::BatchFacts& facts,
+                                      const LayerCall& call) const {
+  return facts.source == KvSource::ragged ? cuda::ragged_keys(call)
+                                          : cuda::cache_keys(call, kv_layout_, page_size_);
 }
 
-}  // namespace
+/// Behind the room for all keys.
+std::byte* Tiler::copied_values(const Lists& lists) const {
+  return lists.rows + lists.max_rows * spec_.num_kv_heads * spec_.head_dim_qk *
+                          static_cast<std::int64_t>(size_of(spec_.q_dtype));
+}
+
+attention::PagedKv Tiler::copied_keys(const Lists& lists) const {
+  attention::PagedKv kv;
+  kv.k_page_stride = kv.k_token_stride = std::int64_t{spec_.num_kv_heads} * spec_.head_dim_qk;
+  kv.v_page_stride = kv.v_token_stride = std::int64_t{spec_.num_kv_heads} * spec_.head_dim_vo;
+  kv.k_head_stride = spec_.head_dim_qk;
+  kv.v_head_stride = spec_.head_dim_vo;
+  kv.k = lists.rows;
+  kv.v = copied_values(lists);
+  return kv;
+}
 
 Status Tiler::copy_rows(const Choice& choice, const attention::BatchFacts& facts,
                         const Lists& lists, const LayerCall& call, Stream stream) const {
   const bool ragged = facts.source == KvSource::ragged;
-  const bool hnd = kv_layout_ == KvLayout::hnd;
-  const TensorView& keys = ragged ? call.k : call.k_cache;
-  const Stored k = stored(keys, ragged, hnd);
-  const Stored v = stored(ragged ? call.v : call.v_cache, ragged, hnd);
-  std::byte* const values = lists.rows + lists.max_rows * spec_.num_kv_heads * spec_.head_dim_qk *
-                                             static_cast<std::int64_t>(size_of(spec_.q_dtype));
-  return gather_kv::launch(
-      {.k = {k.data, k.page_stride, k.token_stride, k.head_stride, spec_.head_dim_qk, lists.rows},
-       .v = {v.data, v.page_stride, v.token_stride, v.head_stride, spec_.head_dim_vo, values},
-       .in_dtype = spec_.kv_dtype,
-       .out_dtype = spec_.q_dtype,
-       .kv_indices = ragged ? nullptr : lists.kv_indices,
-       .page_size = ragged ? 1 : page_size_,
-       .num_pages = keys.shape[0],
-       .num_heads = spec_.num_kv_heads,
-       .num_rows = lists.num_rows},
-      choice.blocks, device::cuda::native(stream));
+  const attention::PagedKv from = stored_keys(facts, call);
+  return gather_kv::launch({.k = {from.k, from.k_page_stride, from.k_token_stride,
+                                  from.k_head_stride, spec_.head_dim_qk, lists.rows},
+                            .v = {from.v, from.v_page_stride, from.v_token_stride,
+                                  from.v_head_stride, spec_.head_dim_vo, copied_values(lists)},
+                            .in_dtype = spec_.kv_dtype,
+                            .out_dtype = spec_.q_dtype,
+                            .kv_indices = ragged ? nullptr : lists.kv_indices,
+                            .page_size = from.page_size,
+                            .num_pages = (ragged ? call.k : call.k_cache).shape[0],
+                            .num_heads = spec_.num_kv_heads,
+                            .num_rows = lists.num_rows},
+                           choice.blocks, device::cuda::native(stream));
 }
 
 Status Tiler::launch(const Choice& choice, const attention::BatchFacts& facts, const Lists& lists,
@@ -262,22 +266,10 @@ Status Tiler::launch(const Choice& choice, const attention::BatchFacts& facts, c
   if (copied)
     if (Status s = copy_rows(choice, facts, lists, call, stream); !s.ok()) return s;
   const bool ragged = copied || facts.source == KvSource::ragged;
-  const bool hnd = kv_layout_ == KvLayout::hnd;
-  const TensorView& keys = ragged ? call.k : call.k_cache;
-  Stored k;
-  Stored v;
-  std::int64_t num_rows = lists.max_rows;
-  if (copied) {
-    k = {lists.rows, 0, std::int64_t{spec_.num_kv_heads} * spec_.head_dim_qk, spec_.head_dim_qk};
-    v = {lists.rows + num_rows * k.token_stride * static_cast<std::int64_t>(size_of(spec_.q_dtype)),
-         0, std::int64_t{spec_.num_kv_heads} * spec_.head_dim_vo, spec_.head_dim_vo};
-  } else {
-    k = stored(keys, ragged, hnd);
-    v = stored(ragged ? call.v : call.v_cache, ragged, hnd);
-    num_rows = keys.shape[0];
-    // Without any key no box is fetched, but a box needs an address.
-    if (ragged && num_rows == 0) k.data = v.data = lists.list;
-  }
+  attention::PagedKv kv = copied ? copied_keys(lists) : stored_keys(facts, call);
+  const std::int64_t rows = copied ? lists.max_rows : call.k.shape[0];
+  // Without any key no box is fetched, but a box needs an address.
+  if (ragged && rows == 0) kv.k = kv.v = lists.list;
 
   const sm90::Operands operands{.q = call.q.data,
                                 .q_tokens = facts.num_qo_tokens,
@@ -285,8 +277,8 @@ Status Tiler::launch(const Choice& choice, const attention::BatchFacts& facts, c
                                 .q_head_stride = call.q.stride[1],
                                 .num_qo_heads = spec_.num_qo_heads,
                                 .num_kv_heads = spec_.num_kv_heads,
-                                .num_pages = ragged ? 1 : keys.shape[0],
-                                .tokens_per_page = ragged ? num_rows : page_size_};
+                                .num_pages = ragged ? 1 : call.k_cache.shape[0],
+                                .tokens_per_page = ragged ? rows : page_size_};
   sm90::Params p;
   cuda::set_outputs(call, p);
   p.list = lists.list;
@@ -294,14 +286,7 @@ Status Tiler::launch(const Choice& choice, const attention::BatchFacts& facts, c
   p.kv_indices = ragged ? nullptr : lists.kv_indices;
   if (!ragged) p.page = base::FastDivisor(static_cast<std::uint32_t>(page_size_));
   p.box_rows = sm90::box_rows(choice.kernel, operands.tokens_per_page, ragged);
-  p.k = k.data;
-  p.v = v.data;
-  p.k_page_stride = k.page_stride;
-  p.k_token_stride = k.token_stride;
-  p.k_head_stride = k.head_stride;
-  p.v_page_stride = v.page_stride;
-  p.v_token_stride = v.token_stride;
-  p.v_head_stride = v.head_stride;
+  cuda::set_keys(kv, p);
   p.group = spec_.gqa_group_size();
   p.pack_shift = choice.pack_shift;
   p.scale = spec_.sm_scale * call.q_scale * call.k_scale;

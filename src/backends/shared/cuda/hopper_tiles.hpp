@@ -13,6 +13,7 @@
 #include <attune/backend.hpp>
 #include <attune/validate.hpp>
 
+#include "attention/paged_kv.hpp"
 #include "kernels/ragged_prefill/sm90/launch.hpp"
 #include "plan/prefill_schedule.hpp"
 
@@ -93,6 +94,10 @@ class Tiler {
   [[nodiscard]] std::int64_t copy_cycles(std::int64_t rows) const;
   void consider(const Ready& ready, const BatchView& batch, std::int64_t longest_query,
                 std::int64_t copy, Choice& best) const;
+  [[nodiscard]] attention::PagedKv stored_keys(const attention::BatchFacts& facts,
+                                               const LayerCall& call) const;
+  [[nodiscard]] std::byte* copied_values(const Lists& lists) const;
+  [[nodiscard]] attention::PagedKv copied_keys(const Lists& lists) const;
   [[nodiscard]] Status copy_rows(const Choice& choice, const attention::BatchFacts& facts,
                                  const Lists& lists, const LayerCall& call, Stream stream) const;
 

@@ -153,16 +153,7 @@ Status PagedBackend::refresh_on_device(PagedPlan& plan, const BatchView& batch, 
 }
 
 attention::PagedKv PagedBackend::keys_of(const PagedPlan& plan, const LayerCall& call) const {
-  if (plan.facts.source == KvSource::ragged) {
-    attention::PagedKv kv;
-    kv.k = call.k.data;
-    kv.v = call.v.data;
-    kv.k_page_stride = call.k.stride[0];
-    kv.k_head_stride = call.k.stride[1];
-    kv.v_page_stride = call.v.stride[0];
-    kv.v_head_stride = call.v.stride[1];
-    return kv;
-  }
+  if (plan.facts.source == KvSource::ragged) return cuda::ragged_keys(call);
   attention::PagedKv kv = cuda::cache_keys(call, context_.kv_layout, context_.page_size);
   kv.indices = plan.tables.given() ? plan.tables.kv_indices : plan.parts.kv_indices;
   return kv;
