@@ -37,10 +37,15 @@ enum class KvLoad { boxes, gather, widened, blocks };
 /// own, to be joined with others; such a kernel lets the next one start beside it.
 enum class Output { in_queries, own_memory, registers, states };
 
+/// Where the sums of a row's probabilities come from: columns of ones behind the values, which cost
+/// tensor cores 8 columns of P V and the warps nothing, or additions, for kernels whose products
+/// and the power they draw are the bound.
+enum class RowSums { by_products, by_additions };
+
 /// Sizes of one kernel, chosen so that everything fits 227 KiB of shared memory and the registers.
 /// Each of the consumer warpgroups has 64 query rows.
 template <int Keys, int Warpgroups, int QueryStages, int KeyStages, int ValueStages,
-          Output Way = Output::in_queries>
+          Output Way = Output::in_queries, RowSums Sums = RowSums::by_products>
 struct Tiles {
   static constexpr int kKeys = Keys;
   static constexpr int kWarpgroups = Warpgroups;
@@ -48,6 +53,7 @@ struct Tiles {
   static constexpr int kKeyStages = KeyStages;
   static constexpr int kValueStages = ValueStages;
   static constexpr Output kOutput = Way;
+  static constexpr RowSums kRowSums = Sums;
 };
 
 /// Element: of the products; Outer: of q and o.
@@ -73,10 +79,12 @@ struct Config {
   /// Boxes bring whatever lies behind the last key; the other loaders write zeros there.
   static constexpr bool kClearsTail = Load == KvLoad::boxes || kBlocks;
 
-  /// P V is two products: all columns but the last 64, and the last 64 together with 8 columns of
-  /// ones, which are the row sums.
-  static constexpr int kLowColumns = HeadDimVo - 64;
-  static constexpr int kHighColumns = 64 + 8;
+  /// With sums by products P V is two of them: all columns but the last 64, and the last 64 together
+  /// with 8 columns of ones, which are the row sums.
+  static constexpr bool kAddsUp = T::kRowSums == RowSums::by_additions;
+  static constexpr int kLowColumns = kAddsUp ? HeadDimVo : HeadDimVo - 64;
+  static constexpr int kHighColumns = kAddsUp ? 0 : 64 + 8;
+  static constexpr int kOnes = kAddsUp ? 1 : 16 * 64;  ///< elements; none is needed for additions
 
   static constexpr int kThreads = 128 * (T::kWarpgroups + 1);
   // The pool of registers is what the launch allots: threads times the cap, a multiple of 8 a
@@ -114,7 +122,7 @@ struct Shared {
   alignas(1024) Element q[C::kQueryStages][C::kQueryTile * C::kHeadDimQk];
   alignas(1024) Element k[C::kKeyStages][C::kKeyTile * C::kHeadDimQk];
   alignas(1024) Element v[C::kValueStages][C::kKeyTile * C::kHeadDimVo];
-  alignas(1024) Element ones[16 * 64];  ///< behind v: the descriptor's stride to it is positive
+  alignas(1024) Element ones[C::kOnes];  ///< behind v: the descriptor's stride to it is positive
 
   ptx::Mbarrier q_full[C::kQueryStages];
   ptx::Mbarrier q_empty[C::kQueryStages];

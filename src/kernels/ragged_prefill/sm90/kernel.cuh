@@ -315,7 +315,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       ptx::tma_prefetch(v_map);
     }
   }
-  for (int i = static_cast<int>(threadIdx.x); i < 16 * 64; i += C::kThreads)
+  for (int i = static_cast<int>(threadIdx.x); i < C::kOnes; i += C::kThreads)
     shared.ones[i] = static_cast<typename C::Element>(1.0f);
   ptx::fence_proxy_async();
   __syncthreads();

@@ -23,6 +23,18 @@ struct Place {
       : token(row >> params.pack_shift), head(item.head + (row & ((1 << params.pack_shift) - 1))) {}
 };
 
+/// Of row h over all columns.
+template <class C>
+__device__ __forceinline__ float row_sum(const Accumulators<C>& o, const RowState& rows, int h) {
+  if constexpr (C::kAddsUp) {
+    float sum = rows.sum[h];
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+  } else {
+    return o.sum(h);
+  }
+}
+
 /// Divides by the sums (with the sink); `lse` gets what is to be written once the output is on its
 /// way.
 template <class C>
@@ -33,14 +45,15 @@ __device__ __forceinline__ void normalise(Accumulators<C>& o, float (&lse)[2], c
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const bool empty = rows.max[h] == -INFINITY;
-    float denominator = o.sum(h);
+    const float sum = row_sum<C>(o, rows, h);
+    float denominator = sum;
     if (params.sinks != nullptr) {
       const Place place(params, item, first_row + 8 * h);
       if (place.token < item.q_tokens && !empty)
         denominator += ptx::exp2_approx(params.sinks[place.head] * kLog2E - rows.max[h]);
     }
     inverse[h] = empty ? 0.0f : params.v_scale * ptx::reciprocal_approx(denominator);
-    lse[h] = empty ? -INFINITY : (rows.max[h] + __log2f(o.sum(h))) * kLn2;
+    lse[h] = empty ? -INFINITY : (rows.max[h] + __log2f(sum)) * kLn2;
   }
   o.rescale(inverse);
 }

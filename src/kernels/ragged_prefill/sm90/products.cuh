@@ -27,11 +27,12 @@ __device__ __forceinline__ void issue_qk(float (&s)[C::kKeyTile / 2], std::uint6
   }
 }
 
-/// Output accumulators: the last 64 columns with the row sums behind them, and the columns before.
+/// Output accumulators: the last 64 columns with the row sums behind them, and the columns before;
+/// all columns where sums are additions.
 template <class C>
 struct Accumulators {
   float low[C::kLowColumns == 0 ? 1 : C::kLowColumns / 2];
-  float high[C::kHighColumns / 2];
+  float high[C::kHighColumns == 0 ? 1 : C::kHighColumns / 2];
 
   /// Elements 2 h and 2 h + 1 of this thread's share of an 8-column block.
   __device__ __forceinline__ float& at(int block, int i) {
@@ -42,19 +43,22 @@ struct Accumulators {
 
   __device__ __forceinline__ void pin() {
     if constexpr (C::kLowColumns > 0) ptx::wgmma_pin(low);
-    ptx::wgmma_pin(high);
+    if constexpr (C::kHighColumns > 0) ptx::wgmma_pin(high);
   }
   __device__ __forceinline__ void rescale(const float (&factor)[2]) {
     if constexpr (C::kLowColumns > 0) {
 #pragma unroll
       for (int i = 0; i < C::kLowColumns / 2; ++i) low[i] *= factor[i / 2 % 2];
     }
+    if constexpr (C::kHighColumns > 0) {
 #pragma unroll
-    for (int i = 0; i < C::kHighColumns / 2; ++i) high[i] *= factor[i / 2 % 2];
+      for (int i = 0; i < C::kHighColumns / 2; ++i) high[i] *= factor[i / 2 % 2];
+    }
   }
 };
 
-/// Descriptors of a value tile: of its first panel, and of its last, whose neighbour is the ones.
+/// Descriptors of a value tile: of its first panel, and of its last, whose neighbour is the ones
+/// (where sums are products).
 struct ValueDescriptors {
   std::uint64_t low;
   std::uint64_t high;
@@ -63,6 +67,7 @@ struct ValueDescriptors {
 template <class C>
 __device__ __forceinline__ ValueDescriptors value_descriptors(const SharedOf<C>& shared) {
   constexpr int kPanel = C::kKeyTile * 64;
+  if constexpr (C::kAddsUp) return {ptx::wgmma_descriptor(shared.v[0], kPanel * 2), 0};
   const auto* last = shared.v[0] + C::kLowColumns / 64 * kPanel;
   const auto to_ones = static_cast<std::uint32_t>(reinterpret_cast<const char*>(shared.ones) -
                                                   reinterpret_cast<const char*>(last));
@@ -85,8 +90,10 @@ __device__ __forceinline__ void issue_pv(Accumulators<C>& o,
       ptx::wgmma_rs<Element, C::kLowColumns, ptx::Major::mn>(o.low, p[step], low + step * kKeys16,
                                                              accumulate || step > 0);
     }
-    ptx::wgmma_rs<Element, C::kHighColumns, ptx::Major::mn>(
-        o.high, p[step], high + step * (kKeys16 - (kKeys16 << 16)), accumulate || step > 0);
+    if constexpr (C::kHighColumns > 0) {
+      ptx::wgmma_rs<Element, C::kHighColumns, ptx::Major::mn>(
+          o.high, p[step], high + step * (kKeys16 - (kKeys16 << 16)), accumulate || step > 0);
+    }
   }
 }
 

@@ -36,6 +36,7 @@ struct PolynomialExp2 {
 /// Running maximum of this thread's two rows (times scale, base 2).
 struct RowState {
   float max[2] = {-INFINITY, -INFINITY};
+  float sum[2] = {};  ///< RowSums::by_additions: of this thread's columns
   /// Lazy rule: raw scores up to here need no new maximum; its bits, as an integer. Positive floats
   /// compare as integers, and three at a time; where a limit is not positive, `fast` is false.
   int limit[2] = {};
@@ -125,6 +126,35 @@ __device__ __forceinline__ void exponentiate(float (&s)[C::kKeyTile / 2], const 
     }
 }
 
+/// Calls f with the bounds, in 16-column steps, of each slice of at most 32 columns of a key tile.
+template <class C, int Step = 0, class F>
+__device__ __forceinline__ void for_slices(F&& f) {
+  constexpr int kSteps = C::kKeyTile / 16;
+  if constexpr (Step < kSteps) {
+    constexpr int kEnd = Step + 2 < kSteps ? Step + 2 : kSteps;
+    f(std::integral_constant<int, Step>(), std::integral_constant<int, kEnd>());
+    for_slices<C, kEnd>(f);
+  }
+}
+
+/// Probabilities of columns [8 Begin, 8 End) into the sums, where those are additions.
+template <class C, int Begin, int End>
+__device__ __forceinline__ void add_up(RowState& rows, const float (&p)[C::kKeyTile / 2]) {
+  if constexpr (C::kAddsUp) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float even = p[4 * Begin + 2 * h];
+      float odd = p[4 * Begin + 2 * h + 1];
+#pragma unroll
+      for (int block = Begin + 1; block < End; ++block) {
+        even += p[4 * block + 2 * h];
+        odd += p[4 * block + 2 * h + 1];
+      }
+      rows.sum[h] += even + odd;
+    }
+  }
+}
+
 /// S becomes 2^(S scale - max); the state moves on; `factor` is what earlier output must be
 /// multiplied with. Returns whether any row of the warp has a factor other than 1.
 template <class C>
@@ -146,6 +176,12 @@ __device__ __forceinline__ bool online_softmax(float (&s)[C::kKeyTile / 2], RowS
     set_limits<C>(rows, inverse_scale);
   }
   exponentiate<C>(s, rows, scale);
+  if constexpr (C::kAddsUp) {
+    rows.sum[0] *= factor[0];
+    rows.sum[1] *= factor[1];
+    // In the order of an item's first tile: a prompt that is cut elsewhere keeps its bits.
+    for_slices<C>([&](auto begin, auto end) { add_up<C, 2 * begin, 2 * end>(rows, s); });
+  }
   return moved;
 }
 
@@ -159,17 +195,6 @@ __device__ __forceinline__ void pack_probabilities(std::uint32_t (&p)[C::kKeyTil
     for (int i = 0; i < 4; ++i)
       p[step][i] =
           ptx::pack_pair<typename C::Element>(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);
-}
-
-/// Calls f with the bounds, in 16-column steps, of each slice of at most 32 columns of a key tile.
-template <class C, int Step = 0, class F>
-__device__ __forceinline__ void for_slices(F&& f) {
-  constexpr int kSteps = C::kKeyTile / 16;
-  if constexpr (Step < kSteps) {
-    constexpr int kEnd = Step + 2 < kSteps ? Step + 2 : kSteps;
-    f(std::integral_constant<int, Step>(), std::integral_constant<int, kEnd>());
-    for_slices<C, kEnd>(f);
-  }
 }
 
 /// Scores of an item's first tile, where the mask's edge lies, to probabilities: slices that no row
@@ -196,6 +221,7 @@ __device__ __forceinline__ void first_softmax(std::uint32_t (&p)[C::kKeyTile / 1
   for_slices<C>([&](auto begin, auto end) {
     if (16 * begin < seen) {
       exponentiate<C, 2 * begin, 2 * end>(s, state, scale);
+      add_up<C, 2 * begin, 2 * end>(state, s);
       pack_probabilities<C, begin, end>(p, s);
     } else {
 #pragma unroll

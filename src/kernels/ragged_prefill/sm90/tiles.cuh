@@ -9,11 +9,11 @@ namespace attune::kernels::ragged_prefill::sm90 {
 
 //                            keys  warpgroups  stages of q, k, v
 using Tiles64 = Tiles<128, 3, 2, 4, 4>;
-using Tiles128 = Tiles<128, 2, 2, 3, 2>;
+using Tiles128 = Tiles<128, 2, 2, 3, 2, Output::in_queries, RowSums::by_additions>;
 /// A third fewer reads of K and V, but 192 rows of one head fit short sequences badly.
 using Tiles128Tall = Tiles<80, 3, 2, 3, 3>;
-using Tiles192 = Tiles<80, 3, 1, 2, 2, Output::own_memory>;
-using Tiles256 = Tiles<80, 2, 1, 2, 2, Output::registers>;
+using Tiles192 = Tiles<80, 3, 1, 2, 2, Output::own_memory, RowSums::by_additions>;
+using Tiles256 = Tiles<80, 2, 1, 2, 2, Output::registers, RowSums::by_additions>;
 /// fp8 keys: so few a tile that registers are left for those that widen it.
 using Tiles64Widened = Tiles<96, 3, 2, 4, 4>;
 using Tiles128Widened = Tiles<64, 3, 2, 3, 3>;
@@ -37,6 +37,6 @@ inline constexpr Cost kWidenedCost64{.tile = 2500, .key_tile = 2300};
 inline constexpr Cost kWidenedCost128{.tile = 5600, .key_tile = 2410};
 
 /// Levels of shared prefixes: rows of one KV head, many keys.
-using Levels128 = Tiles<128, 2, 1, 3, 2, Output::states>;
+using Levels128 = Tiles<128, 2, 1, 3, 2, Output::states, RowSums::by_additions>;
 
 }  // namespace attune::kernels::ragged_prefill::sm90
