@@ -28,7 +28,7 @@ struct PrefillRules {
   std::int64_t window_left = -1;
   std::int64_t window_right = -1;      ///< 0 = causal
   std::int64_t bytes_per_key = 0;      ///< of K and V, one head
-  std::int64_t cache_bytes = 1 << 25;  ///< K and V of the heads worked on together stay below this
+  std::int64_t cache_bytes = 1 << 24;  ///< K and V of the heads worked on together stay below this
 };
 
 /// How many tiles one head of a batch of at most `tokens` query tokens in at most `batch` requests
