@@ -1,9 +1,10 @@
 """What the CUDA peers of this folder share: the cases of `attune bench` by their names, data for
 them, its way of timing, and a check that a peer computed what it was asked to.
 
-Timed as src/bench/cuda/machine.cpp does: 256 MB read before each run, 0.3 s of rest before each
-case, median of the runs. A kernel that sleeps goes ahead of the read, so that a peer's launches wait
-behind it and the time Python takes for them is not seen.
+Timed as src/bench/cuda/machine.cpp does: 2 ms of rest and 256 MB read before each run, 0.3 s of rest
+before each case, median of as many runs. The rest before a run is a kernel that sleeps, so that a
+peer's launches wait behind it and the time Python takes for them is not seen. Runs and rests have to
+be the same there and here: what is bound by power runs at the clock that its rests have left it.
 """
 
 import dataclasses
@@ -17,9 +18,8 @@ import time
 import torch
 
 REST_SECONDS = 0.3
-HEAD_START_CYCLES = 4_000_000  # about 2 ms for the host to launch in
-RUNS = range(5, 16)  # the fewest, and with the most seconds below the most
-SECONDS = 0.1
+HEAD_START_CYCLES = 4_000_000  # about 2 ms for the host to launch in: kPause there
+LEAST_RUNS, MOST_RUNS, MOST_SECONDS = 3, 31, 2.0  # RunOptions there
 KV_HEADS = 8  # where a name does not say otherwise
 LATENT = 512
 DTYPES = {"bf16": torch.bfloat16, "fp8_e4m3": torch.float8_e4m3fn}
@@ -99,7 +99,9 @@ def median_ms(call):
     torch.cuda.synchronize()
     time.sleep(REST_SECONDS)
     times = []
-    while len(times) < RUNS.start or (len(times) < RUNS.stop and sum(times) < SECONDS * 1e3):
+    while len(times) < LEAST_RUNS or (
+        len(times) < MOST_RUNS and sum(times) < MOST_SECONDS * 1e3
+    ):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda._sleep(HEAD_START_CYCLES)
         torch.sum(_flush[0], dim=0, out=_flush[1])
