@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <iterator>
 #include <type_traits>
 
 #include "kernels/linear/sm90/channel_decays.cuh"
@@ -259,8 +258,8 @@ struct Scores {
     RawGates raw;
     if (warp == 0) ask_for_gates(raw, first);
     wait_for_rows();
-    RowProducts qk;
-    RowProducts kk;
+    RowProducts qk = {};
+    RowProducts kk = {};
     ask_for_product(qk, shared.rows.q);
     if constexpr (Grouped) ask_for_product(kk, shared.rows.k);
     if (warp == 0) share_gates(raw, first);
@@ -318,15 +317,6 @@ __global__ void __launch_bounds__(Scores<KeyColumns, false, Grouped>::kThreads,
   Kernel(params, shared, chunk, static_cast<int>(blockIdx.y), 0).run();
 }
 
-/// A call: what a loop around it would keep in registers from one chunk to the next is more than
-/// there are.
-template <int KeyColumns, bool Grouped>
-__device__ __attribute__((noinline)) void one_of_many(
-    const PromptParams& params, typename Scores<KeyColumns, false, Grouped>::Shared& shared,
-    int place, int head, std::uint32_t parity) {
-  Scores<KeyColumns, false, Grouped>(params, shared, params.chunks[place], head, parity).run();
-}
-
 /// The same by blocks of an SM each, in the order in which a scan beside them wants it. The last of
 /// them leave when half of their warpgroups have made a chunk each, which is when the first chunks
 /// are ready: on their SMs scan begins. It never holds what scores waits for, since its blocks can
@@ -337,12 +327,6 @@ __global__ void __launch_bounds__(
     scores_beside_kernel(const __grid_constant__ PromptParams params) {
   using Kernel = Scores<KeyColumns, false, Grouped>;
   ptx::dependency_release();
-  // A call reads them faster here than where arguments lie.
-  __shared__ __align__(16) std::uint32_t words[sizeof(PromptParams) / sizeof(std::uint32_t)];
-  for (unsigned i = threadIdx.x; i < std::size(words); i += blockDim.x)
-    words[i] = reinterpret_cast<const std::uint32_t*>(&params)[i];
-  __syncthreads();
-  const auto& own = *reinterpret_cast<const PromptParams*>(words);
   auto& shared = scores_shared<KeyColumns, Grouped>()[threadIdx.x / Kernel::kThreads];
   const bool leaves = static_cast<int>(blockIdx.x) >= params.beside - params.leaving;
   if (leaves && threadIdx.x / Kernel::kThreads >= Kernel::kAtOnce / 2) return;
@@ -354,8 +338,8 @@ __global__ void __launch_bounds__(
   for (int item = shared.next; item < end; item = shared.next) {
     score_barrier();
     if (score_thread() == 32) shared.next = leaves ? end : atomicAdd(params.next, 1);
-    one_of_many<KeyColumns, Grouped>(own, shared, item / params.key_heads, item % params.key_heads,
-                                     parity);
+    Kernel(params, shared, params.chunks[item / params.key_heads], item % params.key_heads, parity)
+        .run();
     parity ^= 1;
   }
 }

@@ -130,15 +130,17 @@ __device__ __forceinline__ void invert_diagonal(LowerShared& shared, int i) {
       make_uint4(pairs[0].low, pairs[1].low, pairs[2].low, pairs[3].low);
 }
 
-/// Blocks (0 … kBlocks - 1, column) of M; those above the diagonal stay untouched. After all
-/// diagonals.
+/// Blocks (0 … kBlocks - 1, column) of M; those above the diagonal are zeros. After all diagonals.
+/// Everything is set, though nobody reads those: what is set under a condition alone the compiler
+/// keeps in registers all around a caller's loop.
 __device__ __forceinline__ void invert_column(const LowerShared& shared, int column,
                                               Block (&m)[kBlocks]) {
   const int g = lane_id() / 4;
   const int j = lane_id() % 4;
-  RightBlock right[kBlocks];
+  RightBlock right[kBlocks] = {};
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
+    m[i] = {};
     if (i < column) continue;
     if (i == column) {
 #pragma unroll
