@@ -22,7 +22,7 @@ struct PrefillItem {
   std::int32_t first_place =
       0;  ///< part i of KV head h is kept at place (first_place + i) * heads + h
   std::int64_t first_position = 0;  ///< of the page table's first key
-  std::int64_t mask_begin = -1;     ///< first byte of the request's packed mask; -1 = none
+  std::int64_t mask_begin = -1;     ///< its mask: first byte of bits, or first of blocks; -1 = none
   std::int32_t o_row = 0;           ///< of o and lse for the row q_row
   std::int32_t shared = 0;  ///< 1: rows of several requests; what each token sees is its TokenRule
 };

@@ -94,7 +94,8 @@ void HardCases::blind_rows() {
 }
 
 void HardCases::flex(BatchForm form) {
-  if (!has(Feature::block_mask) || !has(Feature::score_mod)) return;
+  if (!has(Feature::block_mask)) return;
+  const bool scores_too = has(Feature::score_mod);
   const bool decode = form == BatchForm::decode;
   const auto queries = [&](std::int32_t n) { return decode ? 1 : n; };
   // Lengths around a block, three of them, a seam inside of one, and no keys at all.
@@ -103,6 +104,7 @@ void HardCases::flex(BatchForm form) {
                                          {queries(1), 513},   {queries(2), 0}};
   for (const bool by_head : {false, true}) {
     for (const bool modified : {false, true}) {
+      if (modified && !scores_too) continue;
       Case one = modified ? awkward(form, shapes) : typical(form, shapes);
       one.mask_by_head = by_head;
       one.spec.block_mask = true;
@@ -113,12 +115,15 @@ void HardCases::flex(BatchForm form) {
       add(one, kMatchesReference, false, {}, "blocks_and_window");
     }
   }
-  Case scores = typical(form, shapes);
-  scores.spec.score_mod = true;
-  add(scores, kMatchesReference, true, {}, "scores");
+  if (scores_too) {
+    Case scores = typical(form, shapes);
+    scores.spec.score_mod = true;
+    add(scores, kMatchesReference, true, {}, "scores");
+  }
   if (decode) return;
   Case cut = typical(form, {{190, 330}, {150, 150}});
-  cut.spec.block_mask = cut.spec.score_mod = true;
+  cut.spec.block_mask = true;
+  cut.spec.score_mod = scores_too;
   add(cut, kPrefillEqualsDecodes, true, {}, "blocks");
   if (has(Feature::chunked_prefix)) add(cut, kChunkedEqualsWhole, true, {}, "blocks");
 }

@@ -1,7 +1,9 @@
 #include "plan/prefill_work.hpp"
 
 #include <algorithm>
+#include <iterator>
 
+#include "attention/block_table.hpp"
 #include "base/math.hpp"
 
 namespace attune::plan {
@@ -9,6 +11,28 @@ namespace {
 
 /// Parts are worth their joining from this many key tiles on.
 constexpr std::int32_t kLeastTiles = 4;
+
+/// Keys of the blocks that are not hidden from some query of [first, last].
+attention::KeyRange unhidden(const BlockMaskView& mask, std::int64_t request, std::int64_t first,
+                             std::int64_t last, std::int64_t kv_len) {
+  const attention::BlockTable table{.num_heads = mask.num_heads,
+                                    .indptr = mask.indptr.data(),
+                                    .blocks = mask.blocks.data(),
+                                    .bits = mask.bits.data()};
+  const std::int64_t columns = attention::BlockTable::columns(kv_len);
+  std::int64_t begin = columns;
+  std::int64_t end = 0;
+  for (std::int64_t query = first / kMaskBlock * kMaskBlock; query <= last; query += kMaskBlock)
+    for (int head = 0; head < mask.num_heads; ++head) {
+      const std::int32_t* const row = table.row(request, head, query, kv_len);
+      const auto hidden = [](std::int32_t block) { return block == kHiddenBlock; };
+      begin = std::find_if_not(row, row + begin, hidden) - row;
+      const auto behind = std::find_if_not(std::reverse_iterator(row + columns),
+                                           std::reverse_iterator(row + end), hidden);
+      end = behind.base() - row;
+    }
+  return {std::min(begin * kMaskBlock, kv_len), std::min(end * kMaskBlock, kv_len)};
+}
 
 attention::PrefillItem block_of(const BatchView& batch, const attention::MaskRule& rule,
                                 const PrefillShape& shape, std::int64_t request,
@@ -33,8 +57,16 @@ attention::PrefillItem block_of(const BatchView& batch, const attention::MaskRul
       rule, position + row_begin / shape.gqa_group_size, item.first_position, end);
   const attention::KeyRange last = attention::visible_range(
       rule, position + last_row / shape.gqa_group_size, item.first_position, end);
-  const auto begin_key = static_cast<std::int32_t>(first.begin - item.first_position);
-  const auto end_key = static_cast<std::int32_t>(last.end - item.first_position);
+  auto begin_key = static_cast<std::int32_t>(first.begin - item.first_position);
+  auto end_key = static_cast<std::int32_t>(last.end - item.first_position);
+  if (batch.block_mask.given()) {
+    item.mask_begin = batch.block_mask.indptr[n];
+    const attention::KeyRange seen =
+        unhidden(batch.block_mask, request, row_begin / shape.gqa_group_size,
+                 last_row / shape.gqa_group_size, item.kv_len);
+    begin_key = std::max(begin_key, static_cast<std::int32_t>(seen.begin));
+    end_key = std::min(end_key, static_cast<std::int32_t>(seen.end));
+  }
   const std::int32_t begin = std::max(begin_key / shape.key_tile * shape.key_tile, own_begin);
   if (end_key > std::max(begin_key, own_begin)) {
     item.kv_begin = begin;

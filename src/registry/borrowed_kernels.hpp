@@ -13,7 +13,7 @@
 namespace attune::registry {
 
 struct Loan {
-  FixedList<std::string_view, 2> borrowers{};
+  FixedList<std::string_view, 3> borrowers{};
   std::string_view lender;
   Variant variant = Variant::gqa;
   Phase phase = Phase::prefill;
@@ -33,7 +33,7 @@ inline constexpr Loan kLoans[] = {
          "few rows before many keys, whose keys plain mma cuts, and rows beside levels of "
          "shared prefixes; keys in fp8 or of odd pages may be copied to contiguous rows first",
      .widens = true},
-    {.borrowers = {"trtllm_mha", "hpc_ops"},
+    {.borrowers = {"trtllm_mha", "hpc_ops", "flex_attention"},
      .lender = "fa4",
      .lent = "Hopper's kernels (wgmma)",
      .own = "plain mma",

@@ -66,7 +66,8 @@ TEST(Sharing, Fa3AndFa4DifferInTheirSoftmaxAlone) {
   expect_one_class("fa3", "fa4", Variant::gqa, DType::f16);
 }
 
-TEST(Sharing, HpcOpsAndTrtllmMhaHaveFlashinfersKernels) {
+TEST(Sharing, OtherNamesHaveFlashinfersKernels) {
+  expect_one_class("flex_attention", "flashinfer", Variant::gqa, DType::bf16);
   expect_one_class("hpc_ops", "flashinfer", Variant::gqa, DType::bf16);
   expect_one_class("trtllm_mha", "flashinfer", Variant::gqa, DType::bf16);
   expect_one_class("trtllm_mha", "flashinfer", Variant::gqa, DType::f16);

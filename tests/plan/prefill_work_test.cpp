@@ -93,5 +93,29 @@ TEST(PrefillWork, BoundsHoldTheItems) {
   EXPECT_LE(list.work.num_items, max_prefill_items(shape, {.max_batch = 4, .max_qo_tokens = 136}));
 }
 
+TEST(PrefillWork, KeysEndWhereAllOfThemAreHidden) {
+  Batch batch({{300, 700}, {1, 130}}, 16);
+  constexpr std::int32_t h = kHiddenBlock;
+  constexpr std::int32_t w = kWholeBlock;
+  const std::vector<std::int64_t> indptr{0, 18, 20};
+  const std::vector<std::int32_t> blocks{h, w, h, 0, h, h,  // tokens 0 to 127
+                                         h, h, h, h, h, h,  // 128 to 255: nothing
+                                         h, h, h, h, w, w,  // 256 to 299
+                                         h, w};
+  const std::vector<std::uint8_t> bits(static_cast<std::size_t>(kMaskBlockBytes));
+  batch.view.block_mask = {.num_heads = 1, .indptr = indptr, .blocks = blocks, .bits = bits};
+  PrefillList list;
+  list_prefill_work(batch.view, {.causal = false}, {.rows = 64, .decodes_too = true}, {}, list);
+  ASSERT_EQ(list.items.size(), 6u);
+  for (const attention::PrefillItem& item : list.items) {
+    const bool first = item.q_row == 0;
+    EXPECT_EQ(item.mask_begin, first ? 0 : 18);
+    const int begin = !first ? 128 : item.row_begin < 128 ? 128 : item.row_begin < 256 ? 0 : 512;
+    const int end = !first ? 130 : item.row_begin < 128 ? 512 : item.row_begin < 256 ? 0 : 700;
+    EXPECT_EQ(item.kv_begin, begin) << item.q_row << " " << item.row_begin;
+    EXPECT_EQ(item.kv_end, end) << item.q_row << " " << item.row_begin;
+  }
+}
+
 }  // namespace
 }  // namespace attune::plan

@@ -214,6 +214,11 @@ Status PagedBackend::run_prefill(const PagedPlan& plan, const LayerCall& call,
   p.arrivals = plan.parts.prefill_arrivals;
   p.rule = setup_.rule;
   p.custom_mask = plan.parts.mask;
+  if (context_.spec.block_mask) {
+    p.blocks = plan.parts.blocks;
+    p.block_heads = plan.block_heads;
+    p.block_bits = plan.parts.block_bits;
+  }
   p.xai_temperature_len = context_.spec.xai_temperature_len;
   return prefill::launch(*setup_.prefill, p, setup_.prefill_grid, native(stream));
 }

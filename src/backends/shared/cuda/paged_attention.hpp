@@ -1,6 +1,7 @@
-// The backend behind flashinfer, triton, trtllm_mha and hpc_ops on CUDA: a host plan of work lists,
-// the general decode and prefill kernels, any page size (backends/flashinfer/README.md). The names
-// differ in their options, and in what their descriptors declare: nothing else is served.
+// The backend behind flashinfer, triton, trtllm_mha, hpc_ops and flex_attention on CUDA: a host plan
+// of work lists, the general decode and prefill kernels, any page size
+// (backends/flashinfer/README.md). The names differ in their options, and in what their descriptors
+// declare: nothing else is served.
 #pragma once
 
 #include <memory>

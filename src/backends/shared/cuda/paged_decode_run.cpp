@@ -21,11 +21,13 @@ constexpr const char* kPlanCopy = "copying a plan to the device";
 }  // namespace
 
 Status upload(const PagedPlan& plan, Stream stream) {
-  const plan::WorkspaceImage& image = plan.image;
-  if (Status s = device::cuda::copy_to_device(image.place(), image.data(), image.bytes(), stream,
-                                              kPlanCopy);
-      !s.ok())
-    return s;
+  for (const plan::WorkspaceImage* image : {&plan.image, &plan.blocks, &plan.block_bits}) {
+    if (image->bytes() == 0) continue;
+    if (Status s = device::cuda::copy_to_device(image->place(), image->data(), image->bytes(),
+                                                stream, kPlanCopy);
+        !s.ok())
+      return s;
+  }
   return zero_counters(plan, stream);
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <span>
 
+#include "backends/shared/cuda/paged_masks.hpp"
 #include "base/join.hpp"
 #include "base/math.hpp"
 #include "device/cuda/memory.hpp"
@@ -50,7 +51,10 @@ constexpr int kSmStep = 4;
 constexpr std::int64_t kCascadeTokens = 512;
 constexpr std::int64_t kCascadeStates = 3;
 
-bool decodes_possible(const Setup& setup) { return !setup.spec.custom_mask; }
+/// Masks are for the kernel of several query tokens.
+bool decodes_possible(const Setup& setup) {
+  return !setup.spec.custom_mask && !setup.spec.block_mask;
+}
 
 plan::PrefillShape prefill_shape(const Setup& setup, const Sizes& sizes) {
   return {.num_kv_heads = setup.spec.num_kv_heads,
@@ -93,9 +97,9 @@ int decode_rows(const Setup& setup) {
   return std::min(setup.decode->rows, setup.spec.gqa_group_size());
 }
 
-/// A custom mask is laid out by request: rows of several requests cannot go through it together.
+/// A mask is laid out by request: rows of several requests cannot go through it together.
 std::int64_t state_tokens(const Setup& setup, const BatchBounds& bounds) {
-  if (setup.cascade == plan::CascadeMode::off || setup.spec.custom_mask || bounds.max_batch < 2)
+  if (setup.cascade == plan::CascadeMode::off || !decodes_possible(setup) || bounds.max_batch < 2)
     return 0;
   return std::min(bounds.max_qo_tokens, kCascadeTokens);
 }
@@ -161,9 +165,7 @@ Sizes sizes_of(const Setup& setup, const BatchBounds& bounds) {
           setup.spec.num_kv_heads *
           plan::max_level_items(level_shape(setup, setup.num_sms), levels, bounds.max_batch);
   }
-  if (setup.spec.custom_mask)
-    n.mask_bytes =
-        bounds.max_qo_tokens * ceil_div<std::int64_t>(bounds.max_kv_len, 8) + bounds.max_batch * 8;
+  size_masks(setup.spec, bounds, n);
   n.kv_entries = bounds.max_kv_entries;
   return n;
 }
@@ -196,6 +198,8 @@ Parts lay_out(const Setup& setup, const Sizes& n, plan::WorkspaceCutter& cut) {
   parts.state_lse = cut.take<float>(n.state_rows * setup.spec.num_qo_heads);
   parts.plan_rows = cut.take<kernels::decode_plan::sm80::Row>(n.plan_rows);
   parts.rows = cut.take<std::byte>(n.max_rows * n.row_bytes);
+  parts.blocks = cut.take<std::int32_t>(n.blocks);
+  parts.block_bits = cut.take<std::uint8_t>(n.mixed_blocks * kMaskBlockBytes);
   parts.rules = cut.take<attention::TokenRule>(n.state_tokens);
   parts.state_first = cut.take<std::int32_t>(n.state_tokens > 0 ? n.state_tokens + 1 : 0);
   parts.states = cut.take<std::int32_t>(n.state_rows);
@@ -382,10 +386,7 @@ Status make_lists(const Setup& setup, const BatchView& batch, bool fresh, PagedP
     return invalid_argument(base::join("the plan has room for ", n.kv_entries,
                                        " entries of kv_indices, the batch has ", entries,
                                        ": plan for a larger batch"));
-  if (static_cast<std::int64_t>(batch.custom_mask.size()) > n.mask_bytes)
-    return invalid_argument(base::join("the plan has room for ", n.mask_bytes,
-                                       " bytes of custom_mask, the batch has ",
-                                       batch.custom_mask.size(), ": plan for a larger batch"));
+  if (Status bad = write_masks(batch, fresh, plan); !bad.ok()) return bad;
 
   plan::Cascade cascade;
   if (n.state_tokens > 0) cascade = find_cascade(setup, batch, n, plan.states.rules);

@@ -51,7 +51,7 @@ struct Setup {
   int prefill_grid = 0;
   PrefillKernels prefill_kernels{};
   bool plans_on_device = false;  ///< the name declares Feature::device_planning
-  attention::MaskRule rule;      ///< not causal where custom masks take over
+  attention::MaskRule rule;      ///< not causal where masks take over
   plan::CascadeMode cascade = plan::CascadeMode::off;
   bool mails = true;  ///< PagedOptions::mails
   /// The Hopper kernel of levels that all their rows see whole; none on other cards, for other
@@ -75,7 +75,9 @@ struct Parts {
   float* state_o = nullptr;    ///< [state_rows, num_qo_heads, head_dim_vo]
   float* state_lse = nullptr;  ///< [state_rows, num_qo_heads]
   kernels::decode_plan::sm80::Row* plan_rows = nullptr;  ///< of plans made on the device
-  std::byte* rows = nullptr;  ///< of keys and values that are copied before tiles read them
+  std::byte* rows = nullptr;       ///< of keys and values that are copied before tiles read them
+  std::int32_t* blocks = nullptr;  ///< of a mask by blocks, sent by copies of their own
+  std::uint8_t* block_bits = nullptr;
   // Written by the host: the first five where there are levels, the next two where there are
   // requests of several query tokens, the rest always.
   attention::TokenRule* rules = nullptr;
@@ -108,6 +110,8 @@ struct Sizes {
   std::int64_t max_rows = 0;  ///< copied; row_bytes each
   std::int64_t row_bytes = 0;
   std::int64_t mask_bytes = 0;
+  std::int64_t blocks = 0;        ///< of a mask by blocks …
+  std::int64_t mixed_blocks = 0;  ///< … and those that have bits
   std::int64_t kv_entries = 0;
   std::int64_t state_tokens = 0;  ///< query tokens that may have levels; 0: no levels
   std::int64_t state_rows = 0;
@@ -133,9 +137,12 @@ class PagedPlan final : public Plan {
   PrefillChoice prefill_choice;
   bool decodes = false;
   bool prefills = false;
+  std::int32_t block_heads = 0;    ///< of the mask by blocks, that have their own
   device::cuda::UsableSms usable;  ///< by plan()'s stream
   DeviceTables tables;             ///< given: lists are made on the device, from these
   plan::WorkspaceImage image;      ///< of the lists that this plan reads
+  plan::WorkspaceImage blocks;
+  plan::WorkspaceImage block_bits;
 };
 
 /// Sizes that any batch within `bounds` fits in; monotone in every bound.

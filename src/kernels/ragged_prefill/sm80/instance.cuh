@@ -12,6 +12,7 @@ template <class Kv, class Policy>
           .head_dim_qk = Policy::kDimQk,
           .head_dim_vo = Policy::kDimVo,
           .padded = Policy::kPadded,
+          .blocks = Policy::kBlocks,
           .rows = Policy::kRows,
           .key_tile = Policy::kKeyTile,
           .threads = Policy::kThreads,
@@ -34,6 +35,9 @@ template <class Kv>
       instance<Kv, Policy<128, 128, 2, 4, 32, 3, true>>(dtype),
       instance<Kv, Policy<256, 256, 2, 8, 32, 3, true>>(dtype),
       instance<Kv, Policy<256, 256, 2, 8, 16, 2, true>>(dtype),  // 96 KB, as all cards have
+      instance<Kv, WithBlocks<Policy<64, 64, 2, 4, 64, 3, true>>>(dtype),
+      instance<Kv, WithBlocks<Policy<128, 128, 2, 4, 32, 3, true>>>(dtype),
+      instance<Kv, WithBlocks<Policy<256, 256, 2, 8, 32, 3, true>>>(dtype),
   };
   count = sizeof(kRows) / sizeof(kRows[0]);
   return kRows;
@@ -46,6 +50,9 @@ template <class Kv>
       instance<Kv, Policy<128, 128, 1, 4, 32, 3>>(dtype),
       instance<Kv, Policy<256, 256, 1, 8, 64, 3>>(dtype),
       instance<Kv, Policy<256, 256, 1, 8, 32, 2>>(dtype),  // 96 KB
+      instance<Kv, WithBlocks<Policy<64, 64, 1, 4, 64, 3>>>(dtype),
+      instance<Kv, WithBlocks<Policy<128, 128, 1, 4, 32, 3>>>(dtype),
+      instance<Kv, WithBlocks<Policy<256, 256, 1, 8, 64, 3>>>(dtype),
   };
   count = sizeof(kRows) / sizeof(kRows[0]);
   return kRows;

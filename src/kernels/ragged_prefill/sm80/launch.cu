@@ -18,7 +18,8 @@ Status failed(cudaError_t error, const Instance& i) {
 
 }  // namespace
 
-const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo, int shared_bytes) {
+const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo, int shared_bytes,
+                     bool blocks) {
   std::size_t count = 0;
   const Instance* rows = nullptr;
   if (kv_dtype == DType::bf16) rows = instances_bf16(count);
@@ -26,14 +27,14 @@ const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo, int share
   if (kv_dtype == DType::fp8_e4m3) rows = instances_e4m3(count);
   if (kv_dtype == DType::fp8_e5m2) rows = instances_e5m2(count);
   for (std::size_t n = 0; n < count; ++n)
-    if (!rows[n].padded && rows[n].head_dim_qk == head_dim_qk &&
+    if (!rows[n].padded && rows[n].blocks == blocks && rows[n].head_dim_qk == head_dim_qk &&
         rows[n].head_dim_vo == head_dim_vo && rows[n].shared_bytes <= shared_bytes)
       return &rows[n];
   // Copies go sixteen bytes at a time.
   const auto bytes = static_cast<int>(size_of(kv_dtype));
   if (head_dim_qk * bytes % 16 != 0 || head_dim_vo * bytes % 16 != 0) return nullptr;
   for (std::size_t n = 0; n < count; ++n)
-    if (rows[n].padded && rows[n].head_dim_qk >= head_dim_qk &&
+    if (rows[n].padded && rows[n].blocks == blocks && rows[n].head_dim_qk >= head_dim_qk &&
         rows[n].head_dim_vo >= head_dim_vo && rows[n].shared_bytes <= shared_bytes)
       return &rows[n];
   return nullptr;

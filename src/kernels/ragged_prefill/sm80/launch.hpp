@@ -16,6 +16,7 @@ struct Instance {
   int head_dim_qk = 0;
   int head_dim_vo = 0;
   bool padded = false;  ///< serves smaller head dims too
+  bool blocks = false;  ///< for masks by blocks, and for those alone
   int rows = 64;        ///< of a block
   int key_tile = 64;
   int threads = 128;
@@ -26,7 +27,7 @@ struct Instance {
 /// One made for just these dims, else the narrowest padded one; of several the first that fits
 /// `shared_bytes`, what a block of the card may have. nullptr: there is none.
 [[nodiscard]] const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo,
-                                   int shared_bytes);
+                                   int shared_bytes, bool blocks);
 
 /// Raises the kernel's shared-memory limit; the answer is how many CTAs a SM holds. Once per
 /// backend.

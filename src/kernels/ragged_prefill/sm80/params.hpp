@@ -41,7 +41,7 @@ struct Params {
   std::int32_t gqa_group_size = 1;
   base::FastDivisor group;   ///< gqa_group_size
   base::FastDivisor page;    ///< kv.page_size
-  attention::MaskRule rule;  ///< not causal where a custom mask takes over
+  attention::MaskRule rule;  ///< not causal where a mask takes over
   const std::uint8_t* custom_mask =
       nullptr;  ///< packed bits; PrefillItem::mask_begin points into it
   std::int64_t xai_temperature_len = 0;
@@ -53,6 +53,12 @@ struct Params {
   float soft_cap_log2 = 0.0f;           ///< cap * log2(e); 0 = off
   const float* sinks = nullptr;         ///< [num_qo_heads]
   const float* alibi_slopes = nullptr;  ///< [num_qo_heads]
+
+  /// Policy::kBlocks: a mask by blocks instead (BlockMaskView). Entries, into which mask_begin points
+  /// then; how many heads have their own, 1 or all; bits of blocks neither hidden nor whole.
+  const std::int32_t* blocks = nullptr;
+  std::int32_t block_heads = 1;
+  const std::uint8_t* block_bits = nullptr;
 };
 
 }  // namespace attune::kernels::ragged_prefill::sm80

@@ -3,6 +3,7 @@
 
 #include <climits>
 
+#include "attention/block_table.hpp"
 #include "attention/mask.hpp"
 #include "kernels/ragged_prefill/sm80/fragments.cuh"
 
@@ -44,16 +45,20 @@ class Sight {
     seen_begin_ = least_begin;
     seen_end_ = most_end;
     open_begin_ = most_begin;
-    open_end_ = work_.item->mask_begin >= 0 ? INT_MIN : least_end;
+    open_end_ = !Policy::kBlocks && work_.item->mask_begin >= 0 ? INT_MIN : least_end;
   }
 
   /// Whether no row of the warp sees a key of the tile at `first`.
   __device__ bool misses(int first) const {
-    return first >= seen_end_ || first + Policy::kKeyTile <= seen_begin_;
+    const bool outside = first >= seen_end_ || first + Policy::kKeyTile <= seen_begin_;
+    if constexpr (Policy::kBlocks) return outside || every_block_is(kHiddenBlock, first);
+    return outside;
   }
   /// Whether all of them see all of it.
   __device__ bool is_open(int first) const {
-    return open_begin_ <= first && open_end_ >= first + Policy::kKeyTile;
+    const bool inside = open_begin_ <= first && open_end_ >= first + Policy::kKeyTile;
+    if constexpr (Policy::kBlocks) return inside && every_block_is(kWholeBlock, first);
+    return inside;
   }
 
   /// Bit k: the lane's own row sees key first + k.
@@ -62,7 +67,10 @@ class Sight {
     const int end = min(row_end_ - first, Policy::kKeyTile);
     if (begin >= end) return 0;
     std::uint64_t bits = ~std::uint64_t{0} >> (64 - (end - begin)) << begin;
-    if (work_.item->mask_begin >= 0) bits &= mask_bits(first, end);
+    if constexpr (Policy::kBlocks)
+      bits &= block_bits(first);
+    else if (work_.item->mask_begin >= 0)
+      bits &= mask_bits(first, end);
     return bits;
   }
 
@@ -103,6 +111,37 @@ class Sight {
   }
 
  private:
+  /// Of the block that a row meets the tile at `first` in. A tile lies in one block.
+  __device__ std::int32_t block_of(const Row& row, int first) const {
+    static_assert(kMaskBlock % Policy::kKeyTile == 0);
+    const attention::PrefillItem& item = *work_.item;
+    const std::int64_t columns = attention::BlockTable::columns(item.kv_len);
+    const std::int64_t head = work_.p.block_heads == 1 ? 0 : row.head;
+    const std::int64_t rows = attention::BlockTable::columns(item.qo_len);
+    return __ldg(work_.p.blocks + item.mask_begin +
+                 (head * rows + row.token / kMaskBlock) * columns + first / kMaskBlock);
+  }
+
+  /// Whether all rows of the warp meet the tile at `first` in blocks of one kind.
+  __device__ bool every_block_is(std::int32_t kind, int first) const {
+    const Row own = own_row();
+    return __all_sync(kAllLanes, !own.valid || block_of(own, first) == kind) != 0;
+  }
+
+  /// The lane's row's bits for the keys of the tile at `first`.
+  __device__ std::uint64_t block_bits(int first) const {
+    const Row own = own_row();
+    const std::int32_t block = block_of(own, first);
+    if (block < 0) return block == kWholeBlock ? ~std::uint64_t{0} : 0;
+    static_assert(Policy::kKeyTile % 32 == 0);
+    const auto* words = reinterpret_cast<const std::uint32_t*>(
+        work_.p.block_bits + block * kMaskBlockBytes +
+        attention::BlockTable::first_bit(own.token, first) / 8);
+    std::uint64_t bits = __ldg(words);
+    if constexpr (Policy::kKeyTile > 32) bits |= std::uint64_t{__ldg(words + 1)} << 32;
+    return bits;
+  }
+
   /// The request's mask for the lane's row and keys first … first + count - 1; other bits are any.
   __device__ std::uint64_t mask_bits(int first, int count) const {
     const auto token = static_cast<std::int64_t>(own_row().token);
