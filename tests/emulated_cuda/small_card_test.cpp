@@ -46,7 +46,7 @@ TEST(SmallCard, EveryHeadDimHasKernelsThatFit) {
       EXPECT_LE(decode->shared_bytes(shared_per_sm), kSharedPerBlock);
     }
     const auto* prefill =
-        ragged_prefill::sm80::find(k.dtype, k.head_dim_qk, k.head_dim_vo, kSharedPerBlock);
+        ragged_prefill::sm80::find(k.dtype, k.head_dim_qk, k.head_dim_vo, kSharedPerBlock, false);
     ASSERT_NE(prefill, nullptr);
     EXPECT_LE(prefill->shared_bytes, kSharedPerBlock);
   }

@@ -25,7 +25,8 @@ struct Instance {
 };
 
 /// One made for just these dims, else the narrowest padded one; of several the first that fits
-/// `shared_bytes`, what a block of the card may have. nullptr: there is none.
+/// `shared_bytes`, what a block of the card may have. `blocks`: of those alone that take masks by
+/// blocks. nullptr: there is none.
 [[nodiscard]] const Instance* find(DType kv_dtype, int head_dim_qk, int head_dim_vo,
                                    int shared_bytes, bool blocks);
 
