@@ -6,6 +6,7 @@
 
 #include "backends/shared/cuda/cache_keys.hpp"
 #include "backends/shared/cuda/outputs.hpp"
+#include "backends/shared/cuda/tile_operands.hpp"
 #include "base/join.hpp"
 #include "base/math.hpp"
 #include "device/cuda/memory.hpp"
@@ -134,14 +135,8 @@ Status Tiler::run(const Tiles& tiles, const attention::BatchFacts& facts,
                   const std::int32_t* kv_indices, const LayerCall& call, Stream stream) const {
   if (Status s = keep_tiles(tiles, call.sparse->topk_indices, stream); !s.ok()) return s;
   const AttentionSpec& spec = context_.spec;
-  const sm90::Operands operands{.q = call.q.data,
-                                .q_tokens = facts.num_qo_tokens,
-                                .q_token_stride = call.q.stride[0],
-                                .q_head_stride = call.q.stride[1],
-                                .num_qo_heads = spec.num_qo_heads,
-                                .num_kv_heads = spec.num_kv_heads,
-                                .num_pages = call.k_cache.shape[0],
-                                .tokens_per_page = context_.page_size};
+  const sm90::Operands operands = shared::cuda::tile_operands(
+      call, spec, facts.num_qo_tokens, call.k_cache.shape[0], context_.page_size);
   sm90::Params p;
   shared::cuda::set_outputs(call, p);
   p.list = tiles.parts.work;

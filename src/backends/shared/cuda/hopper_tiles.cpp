@@ -6,6 +6,7 @@
 
 #include "backends/shared/cuda/cache_keys.hpp"
 #include "backends/shared/cuda/outputs.hpp"
+#include "backends/shared/cuda/tile_operands.hpp"
 #include "base/math.hpp"
 #include "device/cuda/memory.hpp"
 #include "kernels/gather_kv/sm80/launch.hpp"
@@ -271,14 +272,9 @@ Status Tiler::launch(const Choice& choice, const attention::BatchFacts& facts, c
   // Without any key no box is fetched, but a box needs an address.
   if (ragged && rows == 0) kv.k = kv.v = lists.list;
 
-  const sm90::Operands operands{.q = call.q.data,
-                                .q_tokens = facts.num_qo_tokens,
-                                .q_token_stride = call.q.stride[0],
-                                .q_head_stride = call.q.stride[1],
-                                .num_qo_heads = spec_.num_qo_heads,
-                                .num_kv_heads = spec_.num_kv_heads,
-                                .num_pages = ragged ? 1 : call.k_cache.shape[0],
-                                .tokens_per_page = ragged ? rows : page_size_};
+  const sm90::Operands operands =
+      cuda::tile_operands(call, spec_, facts.num_qo_tokens, ragged ? 1 : call.k_cache.shape[0],
+                          ragged ? rows : page_size_);
   sm90::Params p;
   cuda::set_outputs(call, p);
   p.list = lists.list;

@@ -1,5 +1,6 @@
 #include "backends/shared/cuda/paged_attention.hpp"
 
+#include <bit>
 #include <utility>
 
 #include <attune/descriptor.hpp>
@@ -12,6 +13,7 @@
 #include "backends/shared/cuda/paged_decode_run.hpp"
 #include "backends/shared/cuda/paged_planner.hpp"
 #include "backends/shared/cuda/paged_setup.hpp"
+#include "backends/shared/cuda/tile_operands.hpp"
 #include "base/join.hpp"
 #include "device/cuda/memory.hpp"
 #include "device/cuda/usable_sms.hpp"
@@ -161,8 +163,6 @@ attention::PagedKv PagedBackend::keys_of(const PagedPlan& plan, const LayerCall&
 
 Status PagedBackend::run_levels(const PagedPlan& plan, const LayerCall& call, Stream stream) const {
   const AttentionSpec& spec = context_.spec;
-  int pack_shift = 0;
-  while ((1 << pack_shift) < spec.gqa_group_size()) ++pack_shift;
   levels::Params p;
   p.o = plan.parts.state_o;
   p.o_token_stride = static_cast<std::int64_t>(spec.num_qo_heads) * spec.head_dim_vo;
@@ -177,17 +177,11 @@ Status PagedBackend::run_levels(const PagedPlan& plan, const LayerCall& call, St
   p.box_rows = levels::box_rows(*setup_.level, context_.page_size, false);
   cuda::set_keys(keys_of(plan, call), p);
   p.group = spec.gqa_group_size();
-  p.pack_shift = pack_shift;
+  p.pack_shift = std::bit_width(static_cast<unsigned>(spec.gqa_group_size() - 1));
   p.scale = spec.sm_scale * call.q_scale * call.k_scale;
   p.soft_cap = spec.logits_soft_cap;
-  const levels::Operands operands{.q = call.q.data,
-                                  .q_tokens = plan.facts.num_qo_tokens,
-                                  .q_token_stride = call.q.stride[0],
-                                  .q_head_stride = call.q.stride[1],
-                                  .num_qo_heads = spec.num_qo_heads,
-                                  .num_kv_heads = spec.num_kv_heads,
-                                  .num_pages = call.k_cache.shape[0],
-                                  .tokens_per_page = context_.page_size};
+  const levels::Operands operands = cuda::tile_operands(call, spec, plan.facts.num_qo_tokens,
+                                                        call.k_cache.shape[0], context_.page_size);
   return levels::launch(*setup_.level, setup_.encoder, plan.level_grid, operands, p,
                         native(stream));
 }
