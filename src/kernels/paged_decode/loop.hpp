@@ -84,16 +84,8 @@ struct Loop {
     }
   }
 
- private:
-  /// Rows of the tile at key index `tile`; beyond its ends a real row stands in, whose products are
-  /// hidden and whose weights are 0.
-  static void locate(const dense::Params& p, const dense::Item& item, std::int64_t tile,
-                     char* scratch, int turn, dense::TileRows& rows) {
-    if (tile >= item.kv_end) {
-      rows.from = rows.to = 0;
-      return;
-    }
-    Io::find(p, item, tile, scratch, turn, rows);
+  /// Beyond a tile's ends a real row stands in, whose products are hidden and whose weights are 0.
+  static void stand_in(dense::TileRows& rows) {
     for (int i = 0; i < rows.from; ++i) {
       rows.k[i] = rows.k[rows.from];
       rows.v[i] = rows.v[rows.from];
@@ -102,6 +94,18 @@ struct Loop {
       rows.k[i] = rows.k[rows.to - 1];
       rows.v[i] = rows.v[rows.to - 1];
     }
+  }
+
+ private:
+  /// Rows of the tile at key index `tile`.
+  static void locate(const dense::Params& p, const dense::Item& item, std::int64_t tile,
+                     char* scratch, int turn, dense::TileRows& rows) {
+    if (tile >= item.kv_end) {
+      rows.from = rows.to = 0;
+      return;
+    }
+    Io::find(p, item, tile, scratch, turn, rows);
+    stand_in(rows);
   }
 };
 
