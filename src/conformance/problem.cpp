@@ -87,30 +87,6 @@ struct Worst {
   std::string text;
 };
 
-}  // namespace
-
-std::uint64_t Random::next() {
-  // splitmix64
-  state_ += 0x9e3779b97f4a7c15u;
-  std::uint64_t z = state_;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-double Random::uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
-
-double Random::normal() {
-  // Four uniforms: near enough to a normal distribution, and without a library's rounding.
-  return (uniform() + uniform() + uniform() + uniform() - 2.0) * std::sqrt(3.0);
-}
-
-std::int64_t Random::below(std::int64_t n) {
-  return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(n));
-}
-
-namespace {
-
 /// Shared pages hold the keys of the first request that has them.
 void share_rows(const Case& one, const Problem& p, std::vector<char>& rows) {
   if (rows.empty()) return;

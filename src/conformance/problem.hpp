@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numbers>
 #include <vector>
 
 #include "conformance/case.hpp"
@@ -13,10 +14,24 @@ namespace attune::conformance {
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t next();
-  [[nodiscard]] double uniform();                    ///< [0, 1)
-  [[nodiscard]] double normal();                     ///< mean 0, deviation 1, within ±3.5
-  [[nodiscard]] std::int64_t below(std::int64_t n);  ///< 0 … n-1
+  std::uint64_t next() {  // splitmix64
+    state_ += 0x9e3779b97f4a7c15u;
+    std::uint64_t z = state_;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  /// [0, 1)
+  [[nodiscard]] double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+  /// Mean 0, deviation 1, within ±3.5. Four uniforms: near enough to a normal distribution, and
+  /// without a library's rounding.
+  [[nodiscard]] double normal() {
+    return (uniform() + uniform() + uniform() + uniform() - 2.0) * std::numbers::sqrt3;
+  }
+  /// 0 … n-1
+  [[nodiscard]] std::int64_t below(std::int64_t n) {
+    return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(n));
+  }
 
  private:
   std::uint64_t state_;

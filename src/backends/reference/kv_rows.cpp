@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <type_traits>
 
 #include "tensor/element.hpp"
 
@@ -16,14 +18,6 @@ constexpr int kRope = 64;
 constexpr int kBlock = 128;
 constexpr std::int64_t kScalesAt = kLatent;
 constexpr std::int64_t kRopeAt = kLatent + kLatent / kBlock * 4;
-
-void read_latent_fp8(const char* bytes, int width, double* row) {
-  for (int d = 0; d < std::min(width, kLatent); ++d)
-    row[d] = tensor::load_element(bytes, DType::fp8_e4m3, d) *
-             tensor::load_element(bytes + kScalesAt, DType::f32, d / kBlock);
-  for (int d = kLatent; d < width; ++d)
-    row[d] = tensor::load_element(bytes + kRopeAt, DType::bf16, d - kLatent);
-}
 
 /// Power-of-two scales, so that a reader that rounds the scale to bf16 loses nothing.
 void write_latent_fp8(char* bytes, const double* row) {
@@ -42,10 +36,35 @@ void write_latent_fp8(char* bytes, const double* row) {
     tensor::store_element(bytes + kRopeAt, DType::bf16, d, row[kLatent + d]);
 }
 
+/// What each code of an 8-bit type stands for.
+template <class T>
+constexpr std::array<float, 256> kValues = [] {
+  std::array<float, 256> values{};
+  for (std::size_t code = 0; code < values.size(); ++code)
+    values[code] = tensor::to_float(T{static_cast<std::uint8_t>(code)});
+  return values;
+}();
+
+template <class T>
+double value_of(T x) {
+  if constexpr (std::is_same_v<T, tensor::E4m3> || std::is_same_v<T, tensor::E5m2>) {
+    return kValues<T>[x.bits];
+  } else {
+    return tensor::to_float(x);
+  }
+}
+
 template <class T>
 void read_as(const void* data, std::int64_t at, int width, double* row) {
-  for (int d = 0; d < width; ++d)
-    row[d] = static_cast<double>(tensor::to_float(tensor::detail::read<T>(data, at + d)));
+  for (int d = 0; d < width; ++d) row[d] = value_of(tensor::detail::read<T>(data, at + d));
+}
+
+void read_latent_fp8(const char* bytes, int width, double* row) {
+  const int latents = std::min(width, kLatent);
+  read_as<tensor::E4m3>(bytes, 0, latents, row);
+  for (int d = 0; d < latents; ++d)
+    row[d] *= tensor::detail::read<float>(bytes + kScalesAt, d / kBlock);
+  if (width > kLatent) read_as<tensor::Bf16>(bytes + kRopeAt, 0, width - kLatent, row + kLatent);
 }
 
 void read_elements(const void* data, DType dtype, std::int64_t at, int width, double* row) {
