@@ -86,7 +86,7 @@ std::vector<HeadDims> dims_of(const Capability& row, Variant variant) {
   if (variant == Variant::dsv4) return {{512, 512}, {64, 64}};
   if (is_latent(variant)) return {{576, 512}, {96, 64}};
   std::vector<HeadDims> dims;
-  for (const int d : {64, 128, 80, 96, 256, 192, 40, 33, 8})
+  for (const int d : {64, 128, 80, 96, 256, 192, 40, 33, 8, 512, 320})
     if ((row.max_head_dim == 0 || d <= row.max_head_dim) && d % row.head_dim_multiple == 0)
       dims.push_back({d, d});
   if (row.features.has(Feature::unequal_head_dims)) {

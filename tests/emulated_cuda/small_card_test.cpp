@@ -24,11 +24,11 @@ std::vector<Keys> all_keys() {
   std::vector<Keys> keys;
   for (const DType dtype : {DType::bf16, DType::f16}) {
     keys.push_back({dtype, 192, 128});
-    for (const int dim : {8, 64, 72, 80, 96, 128, 136, 192, 248, 256})
+    for (const int dim : {8, 64, 72, 80, 96, 128, 136, 192, 248, 256, 264, 512})
       keys.push_back({dtype, dim, dim});
   }
   for (const DType dtype : {DType::fp8_e4m3, DType::fp8_e5m2})
-    for (const int dim : {64, 128, 256}) keys.push_back({dtype, dim, dim});
+    for (const int dim : {64, 128, 256, 512}) keys.push_back({dtype, dim, dim});
   return keys;
 }
 

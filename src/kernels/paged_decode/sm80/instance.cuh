@@ -46,6 +46,7 @@ template <class Kv>
       instance<Kv, Policy<64, 64, 2, 1, 8, 1, 32, true>>(dtype),
       instance<Kv, Policy<128, 128, 2, 1, 8, 1, 16, true>, false, true>(dtype),
       instance<Kv, Policy<256, 256, 2, 1, 4, 1, 16, true>>(dtype),
+      instance<Kv, Policy<512, 512, 2, 1, 8, 1, 16, true, 4>>(dtype),
   };
   count = sizeof(kRows) / sizeof(kRows[0]);
   return kRows;
@@ -58,6 +59,7 @@ template <class Kv>
       instance<Kv, Policy<128, 128, 1, 1, 8, 1, 32>>(dtype),
       instance<Kv, Policy<128, 128, 1, 2, 8, 1, 32>>(dtype),
       instance<Kv, Policy<256, 256, 1, 1, 4, 1, 16>>(dtype),
+      instance<Kv, Policy<512, 512, 1, 1, 8, 1, 16, false, 2>>(dtype),
   };
   count = sizeof(kRows) / sizeof(kRows[0]);
   return kRows;

@@ -63,13 +63,15 @@ class DecodeKernel {
         lane_(threadIdx.x % 32),
         rings_(shared),
         queries_(shared + Policy::kWarps * Policy::kStages * Policy::kStageBytes),
-        states_(reinterpret_cast<float2*>(queries_ + Policy::kWarps * Policy::kQueryBytes)),
+        exchange_(queries_ + Policy::kWarps * Policy::kQueryBytes),
+        states_(reinterpret_cast<float2*>(exchange_ + Policy::kWarps * Policy::kExchangeBytes)),
         free_stages_(reinterpret_cast<int*>(states_ + Policy::kWarps * Policy::kRows)),
         claimed_(free_stages_ + Policy::kWarps),
         is_last_(claimed_ + 2),
-        role_{.head = warp_ % p.heads_per_cta,
-              .slice = warp_ / p.heads_per_cta,
-              .num_slices = Policy::kWarps / p.heads_per_cta} {}
+        role_{.part = Policy::kDimParts == 1 ? 0 : warp_ % Policy::kDimParts,
+              .head = warp_ / Policy::kDimParts % p.heads_per_cta,
+              .slice = warp_ / Policy::kDimParts / p.heads_per_cta,
+              .num_slices = Policy::kWarps / Policy::kDimParts / p.heads_per_cta} {}
 
   __device__ void run() {
     std::uint8_t* ring = ring_of(warp_);
@@ -88,6 +90,7 @@ class DecodeKernel {
     RingLoader<Policy> loader(p_, role_, queue, take_item<Policy>(p_, role_, first), ring, queries);
     int taken = 0;  // tiles
     int stage = 0;
+    int turn = 0;
     int arriving = -1;  // the item before, when it is a part and its arrival has not been judged
     WarpState<Kv, Policy> state;
     for (int n = 0; queue.id(n) < queue.num_items; ++n) {
@@ -111,11 +114,11 @@ class DecodeKernel {
           loader.allow(n + 1);
         }
         if (!Policy::kAhead || tile == first_tile)
-          multiply_tile(state, ring + stage * Policy::kStageBytes, products);
+          make_products(state, ring + stage * Policy::kStageBytes, turn, products);
         Products<Policy> next;
         if (Policy::kAhead && tile + role_.num_slices < item.chunk.tile_end) {
           wait_for<1>(loader, taken);
-          multiply_tile(state, ring + next_stage * Policy::kStageBytes, next);
+          make_products(state, ring + next_stage * Policy::kStageBytes, turn, next);
         }
         weigh_tile(state, ring + stage * Policy::kStageBytes, products,
                    tile_range<Policy>(item.chunk.request, tile), rule, slopes);
@@ -185,6 +188,18 @@ class DecodeKernel {
     else
       ptx::cp_async_wait<0>();
     __syncwarp();
+  }
+
+  /// Logits of the tile in `stage`, those of the warps that share it added up.
+  __device__ void make_products(const WarpState<Kv, Policy>& state, const std::uint8_t* stage,
+                                int& turn, Products<Policy>& products) const {
+    multiply_tile(state, stage, products);
+    if constexpr (Policy::kDimParts > 1) {
+      const int first_warp = warp_ - role_.part;
+      add_dim_parts<Policy>(exchange_ + first_warp * Policy::kExchangeBytes, role_.part,
+                            1 + first_warp / Policy::kDimParts, turn, products);
+      turn = 1 - turn;
+    }
   }
 
   __device__ void claim_two() {
@@ -274,23 +289,25 @@ class DecodeKernel {
 
   /// One output over the warps of its head, all of them asked at once.
   __device__ Joined join_warps(const Output& out) const {
-    float2 states[Policy::kWarps];
-    float4 values[Policy::kWarps];
+    constexpr int kSlices = Policy::kWarps / Policy::kDimParts;
+    float2 states[kSlices];
+    float4 values[kSlices];
     Joined joined;
 #pragma unroll
-    for (int i = 0; i < Policy::kWarps; ++i) {
+    for (int i = 0; i < kSlices; ++i) {
       states[i] = make_float2(-INFINITY, 0.0f);
       values[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
       if (i < role_.num_slices) {
-        const int warp = i * p_.heads_per_cta + out.head;
+        const int warp =
+            (i * p_.heads_per_cta + out.head) * Policy::kDimParts + out.dim / Policy::kPartVo;
         states[i] = state_of(warp, out.row);
-        values[i] = outputs_of(warp, out.row, out.dim);
+        values[i] = outputs_of(warp, out.row, out.dim % Policy::kPartVo);
       }
     }
 #pragma unroll
-    for (int i = 0; i < Policy::kWarps; ++i) joined.maximum = fmaxf(joined.maximum, states[i].x);
+    for (int i = 0; i < kSlices; ++i) joined.maximum = fmaxf(joined.maximum, states[i].x);
 #pragma unroll
-    for (int i = 0; i < Policy::kWarps; ++i) joined.add(states[i].x, states[i].y, values[i]);
+    for (int i = 0; i < kSlices; ++i) joined.add(states[i].x, states[i].y, values[i]);
     return joined;
   }
 
@@ -457,7 +474,8 @@ class DecodeKernel {
   int warp_;
   int lane_;
   std::uint8_t* rings_;
-  std::uint8_t* queries_;  ///< [warps]
+  std::uint8_t* queries_;   ///< [warps]
+  std::uint8_t* exchange_;  ///< [warps, two turns], of warps that share tiles
   float2* states_;
   int* free_stages_;  ///< [warps]
   int* claimed_;      ///< ItemQueue::claimed

@@ -11,8 +11,10 @@ namespace attune::kernels::paged_decode::sm80 {
 
 using base::divide;
 
-/// What a warp does of an item: which of the CTA's heads, and which of the head's tiles.
+/// What a warp does of an item: which of the CTA's heads, which of the head's tiles, and which part of
+/// their head dim.
 struct WarpRole {
+  int part;
   int head;   ///< 0 … heads_per_cta - 1
   int slice;  ///< takes tiles slice, slice + num_slices, … of the chunk
   int num_slices;
@@ -212,13 +214,16 @@ class RingLoader {
 
   /// The item is still the one the place belongs to: a place is copied before the next look_up.
   __device__ void copy_queries() {
-    constexpr int kUnits = Policy::kDimQk * 2 / 16;
+    constexpr int kUnits = Policy::kPartQk * 2 / 16;
+    constexpr int kPartBytes = Policy::kPartQk * 2;
     const RowTarget t = row_target<Policy>(p_, item_, role_.head);
     for (int unit = lane_; unit < t.rows * kUnits; unit += 32) {
       const int row = unit / kUnits;
       const int at = unit % kUnits * 16;
-      const bool exists = !Policy::kPadded || at < p_.head_dim_qk * 2;
-      ptx::cp_async_16(queries_ + row * Policy::kQueryStride + at, query_row(t, row) + at, exists);
+      const int from = role_.part * kPartBytes + at;
+      const bool exists = !Policy::kPadded || from < p_.head_dim_qk * 2;
+      ptx::cp_async_16(queries_ + row * Policy::kQueryStride + at, query_row(t, row) + from,
+                       exists);
     }
   }
 
@@ -227,11 +232,13 @@ class RingLoader {
     const std::int64_t page = place.page;
     const bool whole = one_page_ && place.begin == 0 && place.end == Policy::kTile;
     const int slot = place.slot + (one_page_ && !whole ? lane_ % Policy::kTile : 0);
-    const char* key = static_cast<const char*>(p_.kv.k) +
+    const int key_part = role_.part * Policy::kKeyBytes;
+    const int value_part = role_.part * Policy::kValueBytes;
+    const char* key = static_cast<const char*>(p_.kv.k) + key_part +
                       Policy::kKvBytes * (page * p_.kv.k_page_stride + slot * p_.kv.k_token_stride +
                                           place.head * p_.kv.k_head_stride);
     const char* value =
-        static_cast<const char*>(p_.kv.v) +
+        static_cast<const char*>(p_.kv.v) + value_part +
         Policy::kKvBytes * (page * p_.kv.v_page_stride + slot * p_.kv.v_token_stride +
                             place.head * p_.kv.v_head_stride);
     std::uint8_t* values = stage + Policy::kTile * Policy::kKeyStride;
@@ -242,10 +249,10 @@ class RingLoader {
           values, value, Policy::kKvBytes * p_.kv.v_token_stride);
       return;
     }
-    copy_side<Policy::kKeyBytes / 16, Policy::kKeyStride>(place, stage, key,
-                                                          p_.head_dim_qk * Policy::kKvBytes);
-    copy_side<Policy::kValueBytes / 16, Policy::kValueStride>(place, values, value,
-                                                              p_.head_dim_vo * Policy::kKvBytes);
+    copy_side<Policy::kKeyBytes / 16, Policy::kKeyStride>(
+        place, stage, key, p_.head_dim_qk * Policy::kKvBytes - key_part);
+    copy_side<Policy::kValueBytes / 16, Policy::kValueStride>(
+        place, values, value, p_.head_dim_vo * Policy::kKvBytes - value_part);
   }
 
   /// A tile that is visible as a whole, its rows `step` bytes apart: no lane asks another for an

@@ -32,8 +32,8 @@ using Compute = std::conditional_t<kIsFp8<Kv>, __half, Kv>;
 /// outputs. Index [n][e] is head 8 n + 2 j + e; sums are this lane's share until reduce().
 template <class Kv, class Policy>
 struct WarpState {
-  static constexpr int kSteps = Policy::kDimQk / 16;
-  static constexpr int kDimTiles = Policy::kDimVo / 16;
+  static constexpr int kSteps = Policy::kPartQk / 16;
+  static constexpr int kDimTiles = Policy::kPartVo / 16;
 
   std::uint32_t q[kSteps][Policy::kRowTiles][2];
   float o[kDimTiles][Policy::kRowTiles][4];
@@ -171,6 +171,39 @@ __device__ __forceinline__ void multiply_tile(const WarpState<Kv, Policy>& state
       }
     }
   }
+}
+
+/// The products of warps that share a tile, each of its part of the head dim, added up in the same
+/// order by all of them. `exchange`: of the first of those warps; `turn` is 0 and 1 for one tile after
+/// the other, so that who writes cannot meet who still reads.
+template <class Policy>
+__device__ __forceinline__ void add_dim_parts(std::uint8_t* exchange, int part, int barrier,
+                                              int turn, Products<Policy>& s) {
+  constexpr int kBlocks = Policy::kTile / 16 * Policy::kRowTiles;
+  constexpr int kWarpPlaces = Policy::kExchangeBytes / 16;
+  float4* places = reinterpret_cast<float4*>(exchange) + turn * kBlocks * 32 + threadIdx.x % 32;
+  const auto each_block = [&](auto&& visit) {
+#pragma unroll
+    for (int b = 0; b < Policy::kTile / 16; ++b)
+#pragma unroll
+      for (int n = 0; n < Policy::kRowTiles; ++n) visit(s[b][n], 32 * (b * Policy::kRowTiles + n));
+  };
+  each_block([&](float(&own)[4], int block) {
+    places[part * kWarpPlaces + block] = make_float4(own[0], own[1], own[2], own[3]);
+  });
+  ptx::named_barrier_sync(barrier, 32 * Policy::kDimParts);
+  each_block([&](float(&own)[4], int block) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) own[e] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < Policy::kDimParts; ++i) {
+      const float4 v = places[i * kWarpPlaces + block];
+      own[0] += v.x;
+      own[1] += v.y;
+      own[2] += v.z;
+      own[3] += v.w;
+    }
+  });
 }
 
 /// Takes one tile, its products made, into the state.

@@ -27,9 +27,9 @@ using Compute = std::conditional_t<kIsFp8<Kv>, __half, Kv>;
 template <class Policy>
 struct Fragments {
   static constexpr int kRowBlocks = Policy::kWarpRows / 16;
-  static constexpr int kSteps = Policy::kDimQk / 16;
+  static constexpr int kSteps = Policy::kDimQk / 16 / Policy::kDimParts;
   static constexpr int kKeyBlocks = Policy::kKeyTile / 8;
-  static constexpr int kDimBlocks = Policy::kDimVo / 8;
+  static constexpr int kDimBlocks = Policy::kDimVo / 8 / Policy::kDimParts;
 
   using Logits = float[kRowBlocks][kKeyBlocks][4];
   /// The state of a warp's rows.
@@ -48,10 +48,19 @@ struct Work {
   const attention::PrefillItem* item;
   int kv_head;
 
+  /// The warp's first row of the block, and its part of their head dim.
+  template <class Policy>
+  __device__ int first_row() const {
+    return warp / Policy::kDimParts * Policy::kWarpRows;
+  }
+  template <class Policy>
+  __device__ int dim_part() const {
+    return Policy::kDimParts == 1 ? 0 : warp % Policy::kDimParts;
+  }
   /// Row of the block that the lane has as the i-th of row block m.
   template <class Policy>
   __device__ int fragment_row(int m, int i) const {
-    return warp * Policy::kWarpRows + 16 * m + 8 * i + lane / 4;
+    return first_row<Policy>() + 16 * m + 8 * i + lane / 4;
   }
 };
 

@@ -34,7 +34,9 @@ template <class Kv>
       instance<Kv, Policy<64, 64, 2, 4, 64, 3, true>>(dtype),
       instance<Kv, Policy<128, 128, 2, 4, 32, 3, true>>(dtype),
       instance<Kv, Policy<256, 256, 2, 8, 32, 3, true>>(dtype),
-      instance<Kv, Policy<256, 256, 2, 8, 16, 2, true>>(dtype),  // 96 KB, as all cards have
+      instance<Kv, Policy<256, 256, 2, 8, 16, 2, true>>(dtype),         // 96 KB, as all cards have
+      instance<Kv, Policy<512, 512, 2, 8, 32, 2, true, 64, 2>>(dtype),  // 208 KB
+      instance<Kv, Policy<512, 512, 2, 2, 16, 2, true, 16, 2>>(dtype),  // 82 KB
       instance<Kv, WithBlocks<Policy<64, 64, 2, 4, 64, 3, true>>>(dtype),
       instance<Kv, WithBlocks<Policy<128, 128, 2, 4, 32, 3, true>>>(dtype),
       instance<Kv, WithBlocks<Policy<256, 256, 2, 8, 32, 3, true>>>(dtype),
@@ -49,7 +51,9 @@ template <class Kv>
       instance<Kv, Policy<64, 64, 1, 4, 64, 3>>(dtype),
       instance<Kv, Policy<128, 128, 1, 4, 32, 3>>(dtype),
       instance<Kv, Policy<256, 256, 1, 8, 64, 3>>(dtype),
-      instance<Kv, Policy<256, 256, 1, 8, 32, 2>>(dtype),  // 96 KB
+      instance<Kv, Policy<256, 256, 1, 8, 32, 2>>(dtype),                // 96 KB
+      instance<Kv, Policy<512, 512, 1, 8, 32, 3, false, 64, 2>>(dtype),  // 176 KB
+      instance<Kv, Policy<512, 512, 1, 2, 32, 2, false, 16, 2>>(dtype),  // 84 KB
       instance<Kv, WithBlocks<Policy<64, 64, 1, 4, 64, 3>>>(dtype),
       instance<Kv, WithBlocks<Policy<128, 128, 1, 4, 32, 3>>>(dtype),
       instance<Kv, WithBlocks<Policy<256, 256, 1, 8, 64, 3>>>(dtype),

@@ -66,6 +66,8 @@ class PrefillKernel {
       if (sight.misses(first)) continue;
       typename F::Logits s;
       multiply_keys<Kv, Policy>(work, queries.rows(), keys, s);
+      if constexpr (Policy::kDimParts > 1)
+        add_dim_parts<Policy>(work, shared_ + Policy::kSharedBytes - Policy::kExchangeBytes, s);
       softmax.soften(first, s, state);
       accumulate_values<Kv, Policy>(work, keys + Policy::kKeyBytes, s, state);
     }

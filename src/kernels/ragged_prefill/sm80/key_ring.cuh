@@ -12,16 +12,18 @@
 
 namespace attune::kernels::ragged_prefill::sm80 {
 
-/// How `Threads` threads share a tile of `Tile` rows: a thread keeps its place in the row.
+/// How `Threads` threads share a tile of `Tile` rows: a thread keeps its place in the row, and in
+/// rows of more than 32 units has several.
 template <class Rows, int Tile, int Threads>
 struct CopyShape {
   static constexpr int columns() {
     int n = 1;
-    while (n < Rows::kUnits) n *= 2;
+    while (n < Rows::kUnits && n < 32) n *= 2;
     return n;
   }
   static constexpr int kColumns = columns();
-  static_assert(kColumns <= 32, "a warp covers a row");
+  static constexpr int kTurns = (Rows::kUnits + kColumns - 1) / kColumns;
+  static_assert(kTurns == 1 || Rows::kUnits % kColumns == 0, "turns are whole");
   static constexpr int kRowsOfWarp = 32 / kColumns;
   static constexpr int kRowsAtOnce = Threads / kColumns;
   static constexpr int kPasses = Tile / kRowsAtOnce;
@@ -120,21 +122,26 @@ class KeyRing {
   template <class Rows>
   __device__ void copy(std::uint8_t* tile, const char* address, int source, int row_bytes) const {
     using S = Shape<Rows>;
-    const int unit = lane_ % S::kColumns;
+    const int column = lane_ % S::kColumns;
     const int row = S::row(warp_, lane_ / S::kColumns);
-    const bool copies = first_ < kv_end_ && unit < Rows::kUnits;
-    const bool in_row = !Policy::kPadded || unit * 16 < row_bytes;
+    const bool copies = first_ < kv_end_ && column < Rows::kUnits;
     const int rows = kv_len_ - first_ - row;
     std::uint8_t* to = tile + row * Rows::kBytes;
-    const int swizzled = unit ^ Rows::mix(row);
+    const int swizzled = column ^ Rows::mix(row);
 #pragma unroll
     for (int pass = 0; pass < S::kPasses; ++pass) {
       const auto from = __shfl_sync(0xffffffffu, reinterpret_cast<unsigned long long>(address),
                                     source + pass * S::kRowsOfWarp + lane_ / S::kColumns);
       const int down = pass * S::kRowsAtOnce;
-      if (copies)
-        ptx::cp_async_16(to + down * Rows::kBytes + (swizzled ^ Rows::mix(down)) * 16,
-                         reinterpret_cast<const char*>(from) + unit * 16, in_row && down < rows);
+#pragma unroll
+      for (int turn = 0; turn < S::kTurns; ++turn) {
+        const int along = turn * S::kColumns * 16;
+        const bool in_row = !Policy::kPadded || column * 16 + along < row_bytes;
+        if (copies)
+          ptx::cp_async_16(to + down * Rows::kBytes + (swizzled ^ Rows::mix(down)) * 16 + along,
+                           reinterpret_cast<const char*>(from) + column * 16 + along,
+                           in_row && down < rows);
+      }
     }
   }
 

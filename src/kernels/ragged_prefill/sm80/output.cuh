@@ -32,8 +32,9 @@ class Output {
  private:
   /// Dims of the pair that the lane holds in o[d] and, for fp8, in o[d + 1] as well: (first, step).
   __device__ int dim_of(int d, int e) const {
-    if constexpr (kIsFp8<Kv>) return 16 * (d / 2) + 4 * (work_.lane % 4) + 2 * e + d % 2;
-    return 8 * d + 2 * (work_.lane % 4) + e;
+    const int first = work_.dim_part<Policy>() * (Policy::kDimVo / Policy::kDimParts);
+    if constexpr (kIsFp8<Kv>) return first + 16 * (d / 2) + 4 * (work_.lane % 4) + 2 * e + d % 2;
+    return first + 8 * d + 2 * (work_.lane % 4) + e;
   }
 
   __device__ void write_row(const float (&o)[kDimBlocks][4], int i, float maximum, float sum,
@@ -61,7 +62,7 @@ class Output {
           store_pair(at + dim_of(d, e), low, high);
       }
     }
-    if (work_.lane % 4 == 0 && work_.p.lse != nullptr)
+    if (work_.lane % 4 == 0 && work_.dim_part<Policy>() == 0 && work_.p.lse != nullptr)
       work_.p.lse[token * work_.p.lse_token_stride + r.head * work_.p.lse_head_stride] = lse;
   }
 

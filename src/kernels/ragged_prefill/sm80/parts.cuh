@@ -27,13 +27,12 @@ class Parts {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const std::int64_t row = partial_row(work_.item->part, work_.fragment_row<Policy>(m, i));
-        if (work_.lane % 4 == 0)
+        if (work_.lane % 4 == 0 && work_.dim_part<Policy>() == 0)
           work_.p.partial_state[row] = make_float2(state.maximum[m][i], state.sum[m][i]);
           // The order of a row's numbers is the fragments', the same for every part.
 #pragma unroll
         for (int d = 0; d < kDimBlocks; ++d)
-          *reinterpret_cast<float2*>(work_.p.partial_o + row * Policy::kDimVo + 8 * d +
-                                     2 * (work_.lane % 4)) =
+          *reinterpret_cast<float2*>(partial_o(row) + 8 * d) =
               make_float2(state.o[m][d][2 * i], state.o[m][d][2 * i + 1]);
       }
   }
@@ -76,8 +75,7 @@ class Parts {
           state.sum[m][i] += weight * kept.y;
 #pragma unroll
           for (int d = 0; d < kDimBlocks; ++d) {
-            const float2 v = __ldcg(reinterpret_cast<const float2*>(
-                work_.p.partial_o + row * Policy::kDimVo + 8 * d + 2 * (work_.lane % 4)));
+            const float2 v = __ldcg(reinterpret_cast<const float2*>(partial_o(row) + 8 * d));
             state.o[m][d][2 * i] += weight * v.x;
             state.o[m][d][2 * i + 1] += weight * v.y;
           }
@@ -92,6 +90,12 @@ class Parts {
         static_cast<std::int64_t>(work_.item->first_place + part) * work_.p.num_kv_heads +
         work_.kv_head;
     return place * Policy::kRows + row;
+  }
+
+  /// The lane's first pair of a kept row's outputs.
+  __device__ float* partial_o(std::int64_t row) const {
+    return work_.p.partial_o + row * Policy::kDimVo +
+           work_.dim_part<Policy>() * (Policy::kDimVo / Policy::kDimParts) + 2 * (work_.lane % 4);
   }
 
   const Work& work_;

@@ -17,11 +17,13 @@ struct SwizzledRows {
   static constexpr int mix(int row) { return row % 8 / (8 / kGroup); }
 };
 
-/// 128 rows of queries, shared by `Warps` warps, against tiles of keys and values that lie in a
+/// `Rows` rows of queries, shared by `Warps` warps, against tiles of keys and values that lie in a
 /// ring of `Stages` stages. Padded: serves every head dim up to its own that is a multiple of 16
-/// bytes; what lies beyond is zero.
+/// bytes; what lies beyond is zero. DimParts: warps that have the same rows; each makes their logits
+/// from its part of the head dim and holds its part of their outputs, since a thread's registers
+/// hold 256 dims of sixteen rows at most and leave nothing for the rest.
 template <int DimQk, int DimVo, int KvBytes, int Warps, int KeyTile, int Stages,
-          bool Padded = false>
+          bool Padded = false, int Rows = 128, int DimParts = 1>
 struct Policy {
   static constexpr bool kPadded = Padded;
   static constexpr bool kBlocks = false;
@@ -29,10 +31,11 @@ struct Policy {
   static constexpr int kDimVo = DimVo;
   static constexpr int kKvBytes = KvBytes;
   static constexpr int kKeyTile = KeyTile;
-  static constexpr int kRows = 128;
+  static constexpr int kRows = Rows;
+  static constexpr int kDimParts = DimParts;
   static constexpr int kWarps = Warps;
   static constexpr int kThreads = 32 * Warps;
-  static constexpr int kWarpRows = kRows / Warps;
+  static constexpr int kWarpRows = Rows * DimParts / Warps;
   static constexpr int kStages = Stages;
 
   using Queries = SwizzledRows<DimQk * 2>;
@@ -41,7 +44,9 @@ struct Policy {
   static constexpr int kQueryBytes = kRows * Queries::kBytes;
   static constexpr int kKeyBytes = kKeyTile * Keys::kBytes;
   static constexpr int kStageBytes = kKeyBytes + kKeyTile * Values::kBytes;
-  static constexpr int kSharedBytes = kQueryBytes + Stages * kStageBytes;
+  /// Where warps of the same rows meet: a logit is four bytes.
+  static constexpr int kExchangeBytes = DimParts == 1 ? 0 : Warps * kWarpRows * KeyTile * 4;
+  static constexpr int kSharedBytes = kQueryBytes + Stages * kStageBytes + kExchangeBytes;
   /// CTAs a multiprocessor holds: eight warps of 255 registers a thread fill it.
   static constexpr int kCtas = 8 / Warps;
 };

@@ -21,7 +21,7 @@ __device__ __forceinline__ std::uint32_t row_at(const std::uint8_t* tile, int ro
   return ptx::shared_address(tile) + row * Rows::kBytes + (unit ^ Rows::mix(row)) * 16;
 }
 
-/// s = Q K^T of the warp's rows. A block of keys serves all of them.
+/// s = Q K^T of the warp's rows and its part of the head dim. A block of keys serves all rows.
 template <class Kv, class Policy>
 __device__ __forceinline__ void multiply_keys(const Work& work, const std::uint8_t* queries,
                                               const std::uint8_t* keys,
@@ -39,10 +39,14 @@ __device__ __forceinline__ void multiply_keys(const Work& work, const std::uint8
     for (int b = 0; b < kKeyBlocks; ++b)
 #pragma unroll
       for (int e = 0; e < 4; ++e) s[m][b][e] = 0.0f;
+  // Whole groups of units, so that a part is a distance.
+  const int part = work.dim_part<Policy>();
+  queries += part * (Queries::kBytes / Policy::kDimParts);
+  keys += part * (Keys::kBytes / Policy::kDimParts);
   if constexpr (kIsFp8<Kv>) {
     // The order of dims within a step is free as long as keys use the same: fp8 keys come four
     // to a lane.
-    const int row = work.warp * Policy::kWarpRows + work.lane / 4;
+    const int row = work.first_row<Policy>() + work.lane / 4;
     const std::uint8_t* own_row = queries + row * Queries::kBytes + work.lane % 2 * 8;
     const std::uint32_t blocks = row_at<Keys>(keys, work.lane, 0);
 #pragma unroll
@@ -76,7 +80,7 @@ __device__ __forceinline__ void multiply_keys(const Work& work, const std::uint8
   } else {
     // The next fragments are on their way while these are multiplied.
     const std::uint32_t rows =
-        row_at<Queries>(queries, work.warp * Policy::kWarpRows + work.lane % 16, work.lane / 16);
+        row_at<Queries>(queries, work.first_row<Policy>() + work.lane % 16, work.lane / 16);
     const std::uint32_t blocks =
         row_at<Keys>(keys, work.lane % 8 + work.lane / 16 * 8, work.lane / 8 % 2);
     constexpr int kPairs = kKeyBlocks / 2;
@@ -111,7 +115,41 @@ __device__ __forceinline__ void multiply_keys(const Work& work, const std::uint8
   }
 }
 
-/// o += P V; the accumulators of one product, packed, are the A operand of the next.
+/// Logits of warps that have the same rows: each brings its part of the head dim, and all add the
+/// parts in the same order. Who reads has passed a barrier of the block when it next writes.
+template <class Policy>
+__device__ __forceinline__ void add_dim_parts(const Work& work, std::uint8_t* exchange,
+                                              typename Fragments<Policy>::Logits& s) {
+  using F = Fragments<Policy>;
+  constexpr int kBlocks = F::kRowBlocks * F::kKeyBlocks;
+  auto* places = reinterpret_cast<float4*>(exchange) + work.lane;
+  const int group = work.warp / Policy::kDimParts;
+  const auto each_block = [&](auto&& visit) {
+#pragma unroll
+    for (int m = 0; m < F::kRowBlocks; ++m)
+#pragma unroll
+      for (int b = 0; b < F::kKeyBlocks; ++b) visit(s[m][b], m * F::kKeyBlocks + b);
+  };
+  each_block([&](float(&own)[4], int block) {
+    places[(work.warp * kBlocks + block) * 32] = make_float4(own[0], own[1], own[2], own[3]);
+  });
+  ptx::named_barrier_sync(1 + group, 32 * Policy::kDimParts);
+  each_block([&](float(&own)[4], int block) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) own[e] = 0.0f;
+#pragma unroll
+    for (int part = 0; part < Policy::kDimParts; ++part) {
+      const float4 v = places[((group * Policy::kDimParts + part) * kBlocks + block) * 32];
+      own[0] += v.x;
+      own[1] += v.y;
+      own[2] += v.z;
+      own[3] += v.w;
+    }
+  });
+}
+
+/// o += P V of the warp's part of the head dim; the accumulators of one product, packed, are the A
+/// operand of the next.
 template <class Kv, class Policy>
 __device__ __forceinline__ void accumulate_values(const Work& work, const std::uint8_t* values,
                                                   const typename Fragments<Policy>::Logits& s,
@@ -121,6 +159,7 @@ __device__ __forceinline__ void accumulate_values(const Work& work, const std::u
   using F = Fragments<Policy>;
   constexpr int kRowBlocks = F::kRowBlocks;
   constexpr int kKeyTile = Policy::kKeyTile;
+  values += work.dim_part<Policy>() * (Values::kBytes / Policy::kDimParts);
   const std::uint32_t rows = row_at<Values>(values, work.lane % 16, work.lane / 16);
   [[maybe_unused]] std::uint32_t v[2][4];
 #pragma unroll
@@ -137,7 +176,7 @@ __device__ __forceinline__ void accumulate_values(const Work& work, const std::u
     if constexpr (kIsFp8<Kv>) {
       static_assert(Policy::kDimVo % 32 == 0);
 #pragma unroll
-      for (int u = 0; u < Policy::kDimVo / 16; u += 2) {
+      for (int u = 0; u < F::kDimBlocks / 2; u += 2) {
         // Sixteen dims a unit: the even ones make one block of eight, the odd ones the next.
         std::uint32_t raw[4];
         ptx::ldmatrix_x4_trans(raw, unit_at<Values>(block, u));

@@ -22,10 +22,9 @@ class QueryRows {
   /// Starts copying the item's; what no row owns becomes zero unread.
   __device__ void copy() const {
     using S = CopyShape<Queries, Policy::kRows, Policy::kThreads>;
-    const int unit = threadIdx.x % S::kColumns;
+    const int column = threadIdx.x % S::kColumns;
     const int first = threadIdx.x / S::kColumns;
-    if (S::kColumns != Queries::kUnits && unit >= Queries::kUnits) return;
-    const bool in_row = !Policy::kPadded || unit * 16 < work_.p.head_dim_qk * 2;
+    if (S::kTurns == 1 && S::kColumns != Queries::kUnits && column >= Queries::kUnits) return;
 #pragma unroll 4
     for (int row = first; row < Policy::kRows; row += S::kRowsAtOnce) {
       const int packed = work_.item->row_begin + row;
@@ -33,21 +32,31 @@ class QueryRows {
           static_cast<int>(base::divide(static_cast<std::uint32_t>(packed), work_.p.group));
       const int head =
           work_.kv_head * work_.p.gqa_group_size + packed - token * work_.p.gqa_group_size;
-      const bool valid = token < work_.item->qo_len && in_row;
+      const bool valid = token < work_.item->qo_len;
       const std::int64_t from = (work_.item->q_row + static_cast<std::int64_t>(valid ? token : 0)) *
                                     work_.p.q_token_stride +
                                 (valid ? head : 0) * work_.p.q_head_stride;
-      ptx::cp_async_16(rows_ + row * Queries::kBytes + (unit ^ Queries::mix(row)) * 16,
-                       static_cast<const char*>(work_.p.q) + 2 * from + unit * 16, valid);
+#pragma unroll
+      for (int turn = 0; turn < S::kTurns; ++turn) {
+        const int unit = column + turn * S::kColumns;
+        const bool in_row = !Policy::kPadded || unit * 16 < work_.p.head_dim_qk * 2;
+        ptx::cp_async_16(rows_ + row * Queries::kBytes + (unit ^ Queries::mix(row)) * 16,
+                         static_cast<const char*>(work_.p.q) + 2 * from + unit * 16,
+                         valid && in_row);
+      }
     }
   }
 
-  /// bf16 queries of fp8 keys become fp16; each warp's its own.
+  /// bf16 queries of fp8 keys become fp16; each warp's what it multiplies. Units change places
+  /// within a warp's part of the head dim only.
   __device__ void convert() const {
     if (work_.p.q_element != Element::bf16) return;
-    constexpr int kPairs = Policy::kWarpRows * Policy::kDimQk / 2;
-    auto* pairs = reinterpret_cast<std::uint32_t*>(rows_) + work_.warp * kPairs;
-    for (int at = work_.lane; at < kPairs; at += 32) {
+    constexpr int kRowPairs = Policy::kDimQk / 2;
+    constexpr int kPartPairs = kRowPairs / Policy::kDimParts;
+    auto* pairs = reinterpret_cast<std::uint32_t*>(rows_) + work_.first_row<Policy>() * kRowPairs +
+                  work_.dim_part<Policy>() * kPartPairs;
+    for (int i = work_.lane; i < Policy::kWarpRows * kPartPairs; i += 32) {
+      const int at = i / kPartPairs * kRowPairs + i % kPartPairs;
       // Beyond fp16's range a query saturates.
       const float low = fminf(fmaxf(__uint_as_float(pairs[at] << 16), -65504.0f), 65504.0f);
       const float high =

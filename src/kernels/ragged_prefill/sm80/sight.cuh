@@ -107,7 +107,7 @@ class Sight {
 
   /// The row of the warp that this lane keeps the bounds of.
   __device__ Row own_row() const {
-    return row_of(work_.warp * Policy::kWarpRows + work_.lane % Policy::kWarpRows);
+    return row_of(work_.first_row<Policy>() + work_.lane % Policy::kWarpRows);
   }
 
  private:
