@@ -1,13 +1,13 @@
 // Checks the latent kernels against a naive one and times them on the shapes of docs/performance/cuda-mla.md.
 //
-//   mla_bench [verify] [verify-packed] [verify-few] [time] [packed] [tokens] [sm80] [few]
-//   [few-tokens] [few-packed] [sweep | sweep-one] [once] [once-packed] [only=TEXT]
+//   mla_bench [verify] [verify-packed] [verify-e4m3] [verify-few] [time] [packed] [e4m3] [tokens]
+//   [sm80] [few] [few-tokens] [few-packed] [sweep | sweep-one] [once] [once-packed] [only=TEXT]
 //
 // time: the Hopper kernel; few: the kernels for few rows beside it (few-tokens: keys gathered,
-// few-packed: the fp8 cache); packed: over the fp8 cache of 656 bytes a token; tokens: its keys
-// gathered from pages of one token; sm80: the kernel of older cards; sweep: the planner's constants
-// (sweep-one: of single requests); once: a cold launch a shape, for a profiler; only: the words
-// behind it time shapes whose names contain the text.
+// few-packed: the fp8 cache); packed: over the fp8 cache of 656 bytes a token; e4m3: queries in e4m3
+// over latents in e4m3; tokens: its keys gathered from pages of one token; sm80: the kernel of older
+// cards; sweep: the planner's constants (sweep-one: of single requests); once: a cold launch a shape,
+// for a profiler; only: the words behind it time shapes whose names contain the text.
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -38,6 +38,13 @@ void expect_ok(const Status& status, const char* what) {
   std::exit(1);
 }
 
+/// What a token of the cache is.
+enum class Cache : std::uint8_t {
+  rows,    ///< of numbers as queries have them
+  packed,  ///< 656 bytes
+  e4m3,    ///< 576 bytes, and queries are e4m3 too
+};
+
 struct Problem {
   const char* name;
   int heads = 128;
@@ -45,8 +52,17 @@ struct Problem {
   std::vector<int> kv;
   bool f16 = false;
   int page = kKeys;
-  bool packed = false;
+  Cache of = Cache::rows;
 };
+
+int bytes_of_token(Cache cache) {
+  switch (cache) {
+    case Cache::rows: return 2 * kDimQk;
+    case Cache::packed: return attention::packed_latent::kTokenBytes;
+    case Cache::e4m3: return kDimQk;
+  }
+  return 0;
+}
 
 namespace packed = attention::packed_latent;
 
@@ -64,6 +80,16 @@ __global__ void unpack(const std::uint8_t* tokens, __nv_bfloat16* rows) {
   }
 }
 
+/// Numbers to e4m3, which `numbers` then are too.
+__global__ void to_e4m3(__nv_bfloat16* numbers, std::uint8_t* bytes, std::size_t count) {
+  const std::size_t step = std::size_t{gridDim.x} * blockDim.x;
+  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
+    const __nv_fp8_e4m3 x(numbers[i]);
+    bytes[i] = x.__x;
+    numbers[i] = __float2bfloat16_rn(static_cast<float>(x));
+  }
+}
+
 Problem uniform(const char* name, int batch, int kv, int heads, int tokens = 1, bool f16 = false) {
   return {name, heads, std::vector<int>(batch, tokens), std::vector<int>(batch, kv), f16};
 }
@@ -75,7 +101,8 @@ struct Data {
   Array<std::uint16_t> q, cache, o;
   Array<float> lse;
   Array<std::int32_t> d_indices;
-  Array<std::uint8_t> tokens;  ///< of a packed cache; `cache` is then what they say
+  Array<std::uint8_t> tokens;   ///< of a cache of bytes; `cache` is then what they say
+  Array<std::uint8_t> q_bytes;  ///< of queries in e4m3; `q` is then what they say
   BatchView view;
 
   explicit Data(const Problem& problem, bool poison) : p(problem) {
@@ -93,16 +120,20 @@ struct Data {
     q = Array<std::uint16_t>(rows() * kDimQk);
     fill(cache, 11);
     fill(q, 12);
-    if (p.packed) pack(pages);
+    if (p.of == Cache::packed) pack(pages);
+    if (p.of == Cache::e4m3) {
+      narrow(cache, tokens);
+      narrow(q, q_bytes);
+    }
     for (std::size_t i = 0; poison && i < p.kv.size(); ++i) {
       if (last[i] == 0) continue;
       const std::size_t page = indices[kv_indptr[i + 1] - 1];
       const std::size_t first = page * p.page + last[i];
       const auto count = static_cast<std::size_t>(p.page - last[i]);
       check(cudaMemset(cache.get() + first * kDimQk, 0xff, count * kDimQk * 2), "poison");
-      if (p.packed)
-        check(cudaMemset(tokens.get() + first * packed::kTokenBytes, 0xff,
-                         count * packed::kTokenBytes),
+      if (p.of != Cache::rows)
+        check(cudaMemset(tokens.get() + first * bytes_of_token(p.of), 0xff,
+                         count * bytes_of_token(p.of)),
               "poison");
     }
     o = Array<std::uint16_t>(rows() * kDimVo);
@@ -139,6 +170,12 @@ struct Data {
                                                   reinterpret_cast<__nv_bfloat16*>(cache.get()));
     check(cudaDeviceSynchronize(), "pack");
   }
+  static void narrow(Array<std::uint16_t>& numbers, Array<std::uint8_t>& bytes) {
+    bytes = Array<std::uint8_t>(numbers.size());
+    to_e4m3<<<4096, 256>>>(reinterpret_cast<__nv_bfloat16*>(numbers.get()), bytes.get(),
+                           numbers.size());
+    check(cudaDeviceSynchronize(), "narrow");
+  }
   [[nodiscard]] std::size_t rows() const {
     return static_cast<std::size_t>(qo_indptr.back()) * p.heads;
   }
@@ -165,6 +202,8 @@ struct Launchable {
   bool older = false;
   Params params;  ///< over rows of 16-bit elements
   const std::uint8_t* tokens = nullptr;
+  const std::uint8_t* q_bytes = nullptr;
+  Cache of = Cache::rows;
   Grid grid;
   plan::LatentList list;
   Array<std::uint8_t> lists;
@@ -177,10 +216,21 @@ int num_sms() {
   return n;
 }
 
+sm90::Instance instance_for(const Problem& p, DType dtype, int rows) {
+  switch (p.of) {
+    case Cache::rows: return sm90::instance_of(dtype, p.page, rows);
+    case Cache::packed: return sm90::packed_instance(sm90::KeySource::packed, rows);
+    case Cache::e4m3: return sm90::e4m3_instance();
+  }
+  return {};
+}
+
 Launchable prepare(const Data& d, const Cut& cut) {
   Launchable l;
   l.older = cut.older;
   l.tokens = d.tokens.get();
+  l.q_bytes = d.q_bytes.get();
+  l.of = d.p.of;
   const DType dtype = d.p.f16 ? DType::f16 : DType::bf16;
   l.older_kernel = sm80::instance_of(dtype, {}, d.p.heads, 227 * 1024);
   const auto resident = sm80::prepare(l.older_kernel);
@@ -189,9 +239,10 @@ Launchable prepare(const Data& d, const Cut& cut) {
   const plan::LatentRules rules{.num_heads = d.p.heads,
                                 .meetings = !cut.older,
                                 .rows = cut.older ? l.older_kernel.rows : sm90::kRows,
-                                .least_rows = cut.older        ? l.older_kernel.rows
-                                              : cut.least_rows ? cut.least_rows
-                                                               : sm90::least_rows(dtype),
+                                .least_rows = cut.older               ? l.older_kernel.rows
+                                              : d.p.of == Cache::e4m3 ? sm90::kRows
+                                              : cut.least_rows        ? cut.least_rows
+                                                                      : sm90::least_rows(dtype),
                                 .tile = cut.older ? sm80::kKeys : kKeys,
                                 .workers = cut.workers > 0 ? cut.workers : most,
                                 .item_tiles = cut.item_tiles > 0 ? cut.item_tiles
@@ -200,8 +251,7 @@ Launchable prepare(const Data& d, const Cut& cut) {
                                 .least_tiles = cut.least_tiles};
   const plan::LatentShape shape = plan::latent_shape(rules, d.view);
   if (!cut.older) {
-    l.hopper = d.p.packed ? sm90::packed_instance(sm90::KeySource::packed, shape.rows)
-                          : sm90::instance_of(dtype, d.p.page, shape.rows);
+    l.hopper = instance_for(d.p, dtype, shape.rows);
     expect_ok(sm90::prepare(l.hopper), "prepare");
   }
   plan::list_latent_work(d.view, rules, shape, l.list);
@@ -276,11 +326,12 @@ kernels::tensor_map::Encoder encoder() {
 
 void start(const Launchable& l, kernels::tensor_map::Encoder encode, cudaStream_t stream) {
   Params params = l.params;
-  if (l.hopper.source == sm90::KeySource::packed) {
+  if (l.of != Cache::rows) {
     params.k = l.tokens;
-    params.k_token_stride = packed::kTokenBytes;
-    params.k_page_stride = packed::kTokenBytes * kKeys;
+    params.k_token_stride = bytes_of_token(l.of);
+    params.k_page_stride = params.k_token_stride * kKeys;
   }
+  if (l.of == Cache::e4m3) params.q = l.q_bytes;
   expect_ok(l.older ? sm80::launch(l.older_kernel, l.grid, params, true, stream)
                     : sm90::launch(l.hopper, encode, l.grid, params, stream),
             "launch");
@@ -356,7 +407,9 @@ bool verify(const Problem& problem, const Cut& cut) {
     const Difference from_wanted = difference(want_o, want_lse, got_o, got_lse, d.p.f16);
     if (round == 0) first = got_o;
     const bool same = first == got_o;
-    if (from_wanted.o < 8e-3 && from_wanted.lse < 2e-3 && same) continue;
+    // Sums of products of bytes are cut to 14 bits (ptx/wgmma_e4m3.cuh).
+    const double of_lse = problem.of == Cache::e4m3 ? 1e-2 : 2e-3;
+    if (from_wanted.o < 8e-3 && from_wanted.lse < of_lse && same) continue;
     std::printf(
         "WRONG %s (%s, pages of %d, item %d, least %d, workers %d) round %d: o %.2e lse %.2e%s\n",
         problem.name, cut.older ? "sm80" : "sm90", problem.page, cut.item_tiles, cut.least_tiles,
@@ -366,8 +419,8 @@ bool verify(const Problem& problem, const Cut& cut) {
   return good;
 }
 
-/// Every way to bring keys, or the packed cache alone.
-int verify_all(bool packed_only) {
+/// Every way to bring keys, or one kind of cache alone.
+int verify_all(const std::vector<Cache>& caches) {
   const std::vector<int> awkward{0, 1, 63, 64, 65, 1000, 33, 4999, 2, 127, 128, 129};
   std::vector<Problem> problems;
   for (bool f16 : {false, true})
@@ -387,10 +440,10 @@ int verify_all(bool packed_only) {
       for (const Cut& cut : {Cut{.older = page == 24}, Cut{.workers = 5, .older = page == 24},
                              Cut{.item_tiles = 1, .least_tiles = 1}}) {
         p.page = page;
-        for (const bool packed : {false, true}) {
-          if (packed ? p.f16 || page != kKeys : packed_only) continue;
+        for (const Cache of : caches) {
+          if (of != Cache::rows && (p.f16 || page != kKeys)) continue;
           ++total;
-          p.packed = packed;
+          p.of = of;
           wrong += verify(p, cut) ? 0 : 1;
         }
       }
@@ -413,11 +466,11 @@ int verify_few() {
   int wrong = 0;
   int total = 0;
   for (Problem p : problems)
-    for (const bool packed : {false, true})
+    for (const Cache of : {Cache::rows, Cache::packed, Cache::e4m3})
       for (const int page : {kKeys, 1}) {
-        if (packed && page != kKeys) continue;
+        if (of != Cache::rows && page != kKeys) continue;
         p.page = page;
-        p.packed = packed;
+        p.of = of;
         ++total;
         wrong += verify(p, {.item_tiles = 1, .least_tiles = 1, .workers = 6}) ? 0 : 1;
       }
@@ -464,10 +517,10 @@ void time_one(const Target& target, const Cut& cut) {
   const auto encode = encoder();
   const auto run = [&](cudaStream_t stream) { start(l, encode, stream); };
   double pairs = 0;
-  double bytes = 2.0 * (d.q.size() + d.o.size());
+  double bytes = (d.p.of == Cache::e4m3 ? 1.0 : 2.0) * d.q.size() + 2.0 * d.o.size();
   for (std::size_t i = 0; i < d.p.qo.size(); ++i) {
     pairs += d.p.qo[i] * (d.p.kv[i] - (d.p.qo[i] - 1) / 2.0);
-    bytes += (d.p.packed ? packed::kTokenBytes : 2 * kDimQk) * double(d.p.kv[i]);
+    bytes += bytes_of_token(d.p.of) * double(d.p.kv[i]);
   }
   const double flops = 2.0 * (kDimQk + kDimVo) * d.p.heads * pairs;
   rest(flops);
@@ -482,9 +535,13 @@ void time_one(const Target& target, const Cut& cut) {
       "(%4.1f "
       "%% "
       "of 989), %6.0f GB/s (%4.1f %% of 4800) | goal %g %s\n",
-      d.p.name, cut.older ? "sm80" : "sm90", d.p.packed ? " packed" : "", l.params.block_rows,
-      cut.item_tiles, cut.least_tiles, clean * 1e6, dirty * 1e6, graph * 1e6, flops / clean * 1e-12,
-      flops / clean / 989e12 * 100, bytes / clean * 1e-9, bytes / clean / 4800e9 * 100, target.goal,
+      d.p.name, cut.older ? "sm80" : "sm90",
+      d.p.of == Cache::packed ? " packed"
+      : d.p.of == Cache::e4m3 ? " e4m3"
+                              : "",
+      l.params.block_rows, cut.item_tiles, cut.least_tiles, clean * 1e6, dirty * 1e6, graph * 1e6,
+      flops / clean * 1e-12, flops / clean / 989e12 * 100, bytes / clean * 1e-9,
+      bytes / clean / 4800e9 * 100, target.goal,
       target.flops        ? "TFLOP/s"
       : target.goal > 100 ? "GB/s"
                           : "us");
@@ -501,25 +558,27 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word.starts_with("only=")) only = word.substr(5);
-    if (word == "verify") wrong += verify_all(false);
+    if (word == "verify") wrong += verify_all({Cache::rows, Cache::packed, Cache::e4m3});
     if (word == "verify-few") wrong += verify_few();
-    if (word == "verify-packed") wrong += verify_all(true);
-    if (word == "time" || word == "sm80" || word == "tokens" || word == "packed")
+    if (word == "verify-packed") wrong += verify_all({Cache::packed});
+    if (word == "verify-e4m3") wrong += verify_all({Cache::e4m3});
+    if (word == "time" || word == "sm80" || word == "tokens" || word == "packed" || word == "e4m3")
       for (Target t : targets()) {
         if (word == "tokens") t.problem.page = 1;
-        t.problem.packed = word == "packed";
+        if (word == "packed") t.problem.of = Cache::packed;
+        if (word == "e4m3") t.problem.of = Cache::e4m3;
         time_one(t, {.older = word == "sm80"});
       }
     if (word == "few" || word == "few-tokens" || word == "few-packed")
       for (Target t : few_targets())
         for (int rows : {kernels::mla_decode::sm90::kFewRows, kernels::mla_decode::sm90::kRows}) {
           if (word == "few-tokens") t.problem.page = 1;
-          t.problem.packed = word == "few-packed";
+          if (word == "few-packed") t.problem.of = Cache::packed;
           time_one(t, {.least_rows = rows});
         }
     if (word == "once" || word == "once-packed")
       for (Target t : targets()) {
-        t.problem.packed = word == "once-packed";
+        if (word == "once-packed") t.problem.of = Cache::packed;
         launch_once(t);
       }
     if (word == "sweep" || word == "sweep-one")

@@ -22,7 +22,11 @@ HEAD_START_CYCLES = 4_000_000  # about 2 ms for the host to launch in: kPause th
 LEAST_RUNS, MOST_RUNS, MOST_SECONDS = 3, 31, 2.0  # RunOptions there
 KV_HEADS = 8  # where a name does not say otherwise
 LATENT = 512
-DTYPES = {"bf16": torch.bfloat16, "fp8_e4m3": torch.float8_e4m3fn}
+DTYPES = {
+    "bf16": torch.bfloat16,
+    "fp8_e4m3": torch.float8_e4m3fn,
+    "q_fp8_e4m3": torch.float8_e4m3fn,  # of queries too
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@
 From vLLM's wheel (PyPI), which carries its kernels; nothing else of vLLM is loaded. The schedule is
 made by the first call and kept, as serving does. It has no dense kernel for the fp8 cache of 656
 bytes a token on Hopper; vLLM's wheel has one for keys *and queries* in e4m3 with one scale (576
-bytes a token), which is timed under its own name. Needs the PyTorch that the wheel asks for and
+bytes a token): q_fp8_e4m3. Needs the PyTorch that the wheel asks for and
 nothing of Attune's.
 """
 
@@ -22,8 +22,8 @@ CASES = [
     "mla/decode/bf16/hd576/gqa128/page64/b1x65536",
     "mla/decode/bf16/hd576/gqa16/page64/b1x4096",
     TWO_TOKENS,
-    "mla/decode/fp8_e4m3/hd576/gqa128/page64/b128x4096",
-    "mla/decode/fp8_e4m3/hd576/gqa16/page64/b128x8192",
+    "mla/decode/q_fp8_e4m3/hd576/gqa128/page64/b128x4096",
+    "mla/decode/q_fp8_e4m3/hd576/gqa16/page64/b128x8192",
 ]
 
 

@@ -175,7 +175,7 @@ struct Capability {
   FixedList<std::string_view, 4> archs{};           ///< HIP: any of these; empty = any
   FixedList<Variant, 6> variants{};
   FixedList<Phase, 2> phases{};
-  FixedList<DType, 4> q_dtypes{};       ///< of q and o
+  FixedList<DType, 4> q_dtypes{};       ///< of q and o; o beside q in fp8_e4m3 is bf16
   FixedList<DType, 8> kv_dtypes{};      ///< of the cache; linear variants: of the state
   FixedList<HeadDims, 12> head_dims{};  ///< empty = any up to max_head_dim
   int max_head_dim = 0;                 ///< where head_dims is empty; 0 = no limit

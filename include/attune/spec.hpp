@@ -141,7 +141,7 @@ struct AttentionSpec {
   bool kv_scales = false;                ///< the call's k_scale or v_scale may differ from 1
   bool per_head_scales = false;          ///< the call brings a factor for each KV head
 
-  DType q_dtype = DType::bf16;  ///< of q, and of o unless o_dtype says otherwise
+  DType q_dtype = DType::bf16;  ///< of q; mla over fp8_e4m3: also that, rounded by the caller
   DType o_dtype = DType::bf16;
   DType kv_dtype = DType::bf16;  ///< of stored keys and values; linear variants: of the state, f32
 

@@ -170,9 +170,13 @@ Status validate_spec(const AttentionSpec& spec) {
         "mla is decoder attention: cross and encoder attention have no latents");
   if (is_latent(spec.variant) && spec.per_head_scales)
     return invalid_argument("mla has one KV head: use k_scale instead of per_head_scales");
-  if (!is_float(spec.q_dtype) || !is_float(spec.o_dtype))
-    return invalid_argument(join("q and o must be fp32, bf16 or fp16, have ", name(spec.q_dtype),
-                                 " and ", name(spec.o_dtype)));
+  const bool e4m3_queries = spec.q_dtype == DType::fp8_e4m3 && spec.variant == Variant::mla &&
+                            spec.kv_dtype == DType::fp8_e4m3;
+  if ((!is_float(spec.q_dtype) && !e4m3_queries) || !is_float(spec.o_dtype))
+    return invalid_argument(
+        join("q and o must be fp32, bf16 or fp16, or q of mla fp8_e4m3 over latents in fp8_e4m3, "
+             "have ",
+             name(spec.q_dtype), " and ", name(spec.o_dtype)));
   if (!is_kv_dtype(spec.kv_dtype))
     return invalid_argument(join("keys and values cannot be stored as ", name(spec.kv_dtype)));
   if (spec.variant == Variant::sparse_mla)

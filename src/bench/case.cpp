@@ -170,11 +170,17 @@ Result<Case> parse_case(std::string_view name) {
   if (part[1] != "prefill" && part[1] != "decode")
     return malformed(name, join("the phase is '", part[1], "'"));
   c.phase = part[1] == "prefill" ? Phase::prefill : Phase::decode;
-  const auto dtype = parse_dtype(part[2]);
+  const bool of_queries_too = part[2].starts_with("q_");
+  const auto dtype = parse_dtype(part[2].substr(of_queries_too ? 2 : 0));
   if (!dtype) return malformed(name, join("no dtype is called '", part[2], "'"));
   AttentionSpec& s = c.spec;
   s.kv_dtype = *dtype;
   s.q_dtype = s.o_dtype = *dtype == DType::f32 ? DType::f32 : DType::bf16;
+  if (of_queries_too) {
+    if (s.variant != Variant::mla || *dtype != DType::fp8_e4m3)
+      return malformed(name, "only queries of mla are in their keys' dtype, fp8_e4m3");
+    s.q_dtype = *dtype;
+  }
   s.kv_scales = size_of(*dtype) == 1;
 
   const std::size_t dash = part[3].find('-');

@@ -4,9 +4,9 @@
 // Names are paths: OPERATION/PHASE/DTYPE/hdN/gqaN/pageN/bNxL, as
 // gqa/decode/bf16/hd128/gqa4/page16/b64x8192. bNxL+S puts S keys that all requests share in front
 // of their own L; with /flat behind it the batch does not say so. DTYPE is that of the keys
-// (activations are bf16, or fp32 where keys are); hdK-V where key and value widths differ; gqaNxH
-// where there are H KV heads and not 8; linear operations have hN heads in place of gqaN/pageN. In
-// dsv4 mN stands before the batch: a compressed key is N tokens, as
+// (activations are bf16, or fp32 where keys are), of queries too with q_ in front; hdK-V where key
+// and value widths differ; gqaNxH where there are H KV heads and not 8; linear operations have hN
+// heads in place of gqaN/pageN. In dsv4 mN stands before the batch: a compressed key is N tokens, as
 // dsv4/decode/bf16/hd512/gqa64/page256/m4/b1x65536.
 #pragma once
 

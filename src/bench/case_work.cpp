@@ -78,7 +78,7 @@ double Case::flops() const {
 
 double Case::bytes() const {
   const auto tokens = static_cast<double>(num_tokens());
-  const auto activation = static_cast<double>(size_of(spec.q_dtype));
+  const auto activation = static_cast<double>(size_of(spec.o_dtype));
   if (is_linear(spec.variant)) {
     const double width =
         (spec.variant == Variant::lightning ? spec.linear_num_k_heads * spec.linear_head_dim_k * 2 +
@@ -89,9 +89,10 @@ double Case::bytes() const {
         2.0 * 4.0 * spec.linear_num_v_heads * spec.linear_head_dim_k * spec.linear_head_dim_v;
     return tokens * width * activation + static_cast<double>(batch) * state;
   }
-  // DeepSeek's latents in e4m3 have scales and 16-bit rope columns beside them.
-  const bool packed =
-      is_latent(spec.variant) && spec.kv_dtype == DType::fp8_e4m3 && spec.head_dim_qk == 576;
+  // DeepSeek's latents in e4m3 have scales and 16-bit rope columns beside them, but for queries in
+  // e4m3.
+  const bool packed = is_latent(spec.variant) && spec.kv_dtype == DType::fp8_e4m3 &&
+                      spec.q_dtype != DType::fp8_e4m3 && spec.head_dim_qk == 576;
   const std::int64_t key_width = is_latent(spec.variant)
                                      ? spec.head_dim_qk
                                      : spec.num_kv_heads * (spec.head_dim_qk + spec.head_dim_vo);
@@ -110,8 +111,9 @@ double Case::bytes() const {
                                      static_cast<double>(size_of(spec.index_dtype))
                                : 0.0;
   const double keys = static_cast<double>(read) * static_cast<double>(key_bytes);
+  const auto query = static_cast<double>(size_of(spec.q_dtype));
   return keys + index +
-         tokens * spec.num_qo_heads * (spec.q_columns() + spec.head_dim_vo) * activation;
+         tokens * spec.num_qo_heads * (spec.q_columns() * query + spec.head_dim_vo * activation);
 }
 
 }  // namespace attune::bench

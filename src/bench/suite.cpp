@@ -123,6 +123,8 @@ constexpr SuiteRow kGpuRows[] = {
     {"mla", "mla/decode/bf16/hd576/gqa16/page64/b1x4096"},
     {"mla", "mla/decode/fp8_e4m3/hd576/gqa128/page64/b128x4096"},
     {"mla", "mla/decode/fp8_e4m3/hd576/gqa16/page64/b128x8192"},
+    {"mla", "mla/decode/q_fp8_e4m3/hd576/gqa128/page64/b128x4096"},
+    {"mla", "mla/decode/q_fp8_e4m3/hd576/gqa16/page64/b128x8192"},
     {"mla", "gqa/prefill/bf16/hd192-128/gqa16/page64/b2x8192"},
     {"sparse", "sparse_mla/decode/bf16/hd576/gqa128/page64/b1x65536"},
     {"sparse", "sparse_mla/decode/bf16/hd576/gqa128/page64/b64x16384"},

@@ -250,7 +250,7 @@ AttentionSpec base_spec(Variant variant, HeadDims dims, int group, DType q, DTyp
                      // Sharper than 1/sqrt(d), so that single keys matter.
                      .sm_scale = 1.5f / std::sqrt(static_cast<float>(dims.qk)),
                      .q_dtype = q,
-                     .o_dtype = q,
+                     .o_dtype = q == DType::fp8_e4m3 ? DType::bf16 : q,
                      .kv_dtype = kv};
   if (variant == Variant::dsv4) {
     spec.window_left = 37;

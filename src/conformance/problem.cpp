@@ -276,15 +276,15 @@ Result<Answer> solve(const Problem& p, const Subject& subject) {
   return Answer{.o = {o.begin(), o.end()}, .lse = {lse.begin(), lse.end()}, .lists = lists};
 }
 
-// The one table of tolerances. o: kernels may round queries, keys and probabilities to the query's
-// dtype and store o in it; sums are fp32 or better, so their error grows with the square root of
-// the length. Errors scale with the values. lse: logits sum head_dim products in fp32 or better.
+// The one table of tolerances. o: kernels may round queries, keys and probabilities to o's dtype
+// (the query's, bf16 beside e4m3) and store o in it; sums are fp32 or better, so their error grows
+// with the square root of the length. Errors scale with the values. lse: logits sum head_dim products in fp32 or better.
 Tolerance output_tolerance(const Problem& p) {
   std::int32_t longest = 1;
   for (const RequestShape& r : p.requests) longest = std::max(longest, r.kv_len);
   const double growth = std::sqrt(static_cast<double>(longest)) * 1e-7;
   const double magnitude = std::max(p.value_magnitude, 1e-30);
-  switch (p.spec.q_dtype) {
+  switch (p.spec.o_dtype) {
     case DType::bf16: return {.absolute = (4e-3 + growth) * magnitude, .relative = 8e-3};
     case DType::f16: return {.absolute = (5e-4 + growth) * magnitude, .relative = 1e-3};
     default: return {.absolute = (3e-6 + growth) * magnitude, .relative = 1e-5};
@@ -292,7 +292,7 @@ Tolerance output_tolerance(const Problem& p) {
 }
 
 Tolerance lse_tolerance(const Problem& p) {
-  switch (p.spec.q_dtype) {
+  switch (p.spec.o_dtype) {
     case DType::bf16: return {.absolute = 1e-2, .relative = 2e-3};
     case DType::f16: return {.absolute = 1e-3, .relative = 5e-4};
     default: return {.absolute = 1e-5, .relative = 2e-6};

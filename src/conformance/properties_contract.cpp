@@ -57,11 +57,11 @@ Outcome append_then_run(const Subject& subject, const Case& one) {
   if (!scene.ok()) return outcome_of(scene.status(), one);
   Stage& stage = *scene->stage;
   const Stream stream = stage.memory().stream();
-  // The new keys' dtype holds every stored value: the query's own where it does, else fp32.
+  // The new keys' dtype holds every stored value: the output's own where it does, else fp32.
   const AttentionSpec& spec = one.spec;
-  const bool exact = !spec.kv_scales && (spec.kv_dtype == spec.q_dtype ||
-                                         size_of(spec.kv_dtype) < size_of(spec.q_dtype));
-  const DType dtype = exact ? spec.q_dtype : DType::f32;
+  const bool exact = !spec.kv_scales && (spec.kv_dtype == spec.o_dtype ||
+                                         size_of(spec.kv_dtype) < size_of(spec.o_dtype));
+  const DType dtype = exact ? spec.o_dtype : DType::f32;
   const Step step = whole_step(one);
   const auto before = stage.pool_bytes();
   if (!before.ok()) return failed(before.status().text());
@@ -116,7 +116,7 @@ Outcome huge_pool_append(const Subject& subject, const Case& one) {
   if (!scene.ok()) return outcome_of(scene.status(), one);
   Stage& stage = *scene->stage;
   const Step step = whole_step(one);
-  auto appended = stage.prepare_append(step, one.spec.q_dtype);
+  auto appended = stage.prepare_append(step, one.spec.o_dtype);
   if (!appended.ok()) return failed(appended.status().text());
   if (Status s = scene->backend->append_kv((*appended)->call, stage.memory().stream()); !s.ok())
     return outcome_of(s, one);

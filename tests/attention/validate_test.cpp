@@ -89,6 +89,7 @@ TEST(Validate, EveryHostileInputIsNamed) {
       {"log2(1)", [](Scene& s) { s.spec.xai_temperature_len = 1; }},
       {"not causal", [](Scene& s) { s.spec.kind = AttentionKind::cross; }},
       {"q and o", [](Scene& s) { s.spec.q_dtype = DType::i8; }},
+      {"q of mla fp8_e4m3", [](Scene& s) { s.spec.q_dtype = s.spec.kv_dtype = DType::fp8_e4m3; }},
       {"stored as int64", [](Scene& s) { s.spec.kv_dtype = DType::i64; }},
       {"not dense", [](Scene& s) { s.spec.variant = Variant::gdn; }},
       {"absorbed mla", [](Scene& s) { s.spec.variant = Variant::mla; }},
@@ -231,6 +232,10 @@ TEST(Validate, ALatentCacheOfAnotherWidthIsRefusedWithBoth) {
   ASSERT_FALSE(packed.ok());
   EXPECT_THAT(packed.text(), HasSubstr("656"));
   EXPECT_THAT(packed.text(), HasSubstr("640"));
+  scene.spec.q_dtype = DType::fp8_e4m3;
+  EXPECT_FALSE(validate_spec(scene.spec).ok()) << "over latents in fp32";
+  scene.spec.kv_dtype = DType::fp8_e4m3;
+  EXPECT_TRUE(validate_spec(scene.spec).ok()) << validate_spec(scene.spec).text();
 }
 
 TEST(Validate, MaskSizesDoNotWrap) {

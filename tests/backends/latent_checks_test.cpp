@@ -47,6 +47,30 @@ TEST(LatentChecks, AcceptPackedLatentsWhereTheyAreRead) {
       << s.text();
 }
 
+TEST(LatentChecks, AcceptQueriesInE4m3WhereTheyAreRead) {
+  constexpr LatentWants kE4m3{.backend = "flashmla", .page_size = 64, .packed = true, .e4m3 = true};
+  BackendContext e4m3 = good();
+  e4m3.spec.q_dtype = e4m3.spec.kv_dtype = DType::fp8_e4m3;
+  EXPECT_TRUE(check_latent_context(e4m3, kE4m3).ok());
+  EXPECT_FALSE(check_latent_context(e4m3, kWants).ok());
+  EXPECT_TRUE(check_latent_context(good(), kE4m3).ok());
+
+  BackendContext wide_output = e4m3;
+  wide_output.spec.o_dtype = DType::f32;
+  BackendContext packed = e4m3;
+  packed.kv_layout = KvLayout::mla_latent_fp8;
+  BackendContext bf16_queries = e4m3;
+  bf16_queries.spec.q_dtype = DType::bf16;
+  const std::vector<std::pair<BackendContext, std::string>> refused{
+      {wide_output, "q and latents in fp8_e4m3 and o in bf16, have fp8_e4m3, fp32"},
+      {packed, "q and o in bf16 over latents in fp8_e4m3, have fp8_e4m3"},
+      {bf16_queries, "or q and latents in fp8_e4m3, have bf16"}};
+  for (const auto& [context, words] : refused) {
+    const Status s = check_latent_context(context, kE4m3);
+    EXPECT_NE(s.text().find(words), std::string::npos) << s.text();
+  }
+}
+
 TEST(LatentChecks, EachRefusalSaysWhatItFound) {
   const std::vector<std::pair<std::function<void(BackendContext&)>, std::string>> refused{
       {[](BackendContext& c) { c.page_size = 16; }, "pages of 64 tokens, have 16"},

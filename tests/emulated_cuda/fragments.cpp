@@ -3,6 +3,9 @@
 #include <bit>
 #include <cstring>
 
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
 #include "machine.hpp"
 #include "vector_clones.hpp"
 
@@ -20,6 +23,11 @@ inline float of_half(std::uint32_t bits) {
 }
 
 inline float of_bfloat(std::uint32_t bits) { return std::bit_cast<float>(bits << 16); }
+
+inline float of_e4m3(std::uint32_t bits) {
+  const auto byte = static_cast<__nv_fp8_storage_t>(bits & 0xFF);
+  return of_half(__nv_cvt_fp8_to_halfraw(byte, __NV_E4M3).x);
+}
 
 ATTUNE_VECTOR_CLONES void widen_halves(const std::uint16_t* from, int count, float* to) {
   for (int i = 0; i < count; ++i) to[i] = of_half(from[i]);
@@ -113,14 +121,23 @@ void multiply_lanes(void* const* lanes) {
 }  // namespace
 
 float widened(std::uint16_t bits, Element element) {
-  return element == Element::f16 ? of_half(bits) : of_bfloat(bits);
+  switch (element) {
+    case Element::f16: return of_half(bits);
+    case Element::bf16: return of_bfloat(bits);
+    case Element::e4m3_low: return of_e4m3(bits);
+    case Element::e4m3_high: return of_e4m3(std::uint32_t{bits} >> 8);
+  }
+  return 0.0f;
 }
 
 void widen(const std::uint16_t* from, int count, Element element, float* to) {
-  if (element == Element::f16)
-    widen_halves(from, count, to);
-  else
-    widen_bfloats(from, count, to);
+  switch (element) {
+    case Element::f16: return widen_halves(from, count, to);
+    case Element::bf16: return widen_bfloats(from, count, to);
+    case Element::e4m3_low:
+    case Element::e4m3_high:
+      for (int i = 0; i < count; ++i) to[i] = widened(from[i], element);
+  }
 }
 
 void load_matrices(std::uint32_t (&r)[4], std::uint32_t address, bool transposed) {

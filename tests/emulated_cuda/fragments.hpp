@@ -7,7 +7,12 @@
 
 namespace attune::emulated {
 
-enum class Element : std::uint8_t { f16, bf16 };
+enum class Element : std::uint8_t {
+  f16,
+  bf16,
+  e4m3_low,  ///< of two bytes the first, and …
+  e4m3_high  ///< … the second
+};
 
 [[nodiscard]] float widened(std::uint16_t bits, Element element);
 /// `count` elements, one after another.

@@ -54,6 +54,7 @@ struct Problem {
   sm80::Dims dims{};    ///< of sm80's kernel
   bool packed = false;  ///< 656-byte tokens
   std::int64_t packed_token = packed::kTokenBytes;  ///< from one to the next
+  bool e4m3 = false;                                ///< queries and 576-byte tokens
   std::int32_t least_rows = sm90::kFewRows;         ///< of Hopper's kernels
 };
 
@@ -72,7 +73,7 @@ class Case {
         page_size_(problem.page_size),
         dim_qk_(problem.dims.qk),
         dim_vo_(problem.dims.vo),
-        query_stride_(problem.dims.qk + 8) {
+        query_stride_(problem.dims.qk + (problem.e4m3 ? 16 : 8)) {
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     for (std::size_t i = 0; i < p_.qo.size(); ++i) {
@@ -93,6 +94,10 @@ class Case {
     for (std::size_t row = 0; row < rows(); ++row)
       for (int d = 0; d < dim_qk_; ++d)
         q_[row * query_stride_ + static_cast<std::size_t>(d)] = to_bf16(normal(random));
+    if (p_.e4m3) {
+      q_bytes_ = to_bytes(q_);
+      packed_ = to_bytes(cache_);
+    }
   }
 
   Result run(emulated::Rules rules) {
@@ -109,7 +114,9 @@ class Case {
                                    .causal = p_.causal,
                                    .meetings = !gather,
                                    .rows = gather ? gathering.rows : sm90::kRows,
-                                   .least_rows = gather ? gathering.rows : p_.least_rows,
+                                   .least_rows = gather    ? gathering.rows
+                                                 : p_.e4m3 ? sm90::kRows
+                                                           : p_.least_rows,
                                    .tile = gather ? sm80::kKeys : sm90::kKeys,
                                    .workers = p_.workers,
                                    .item_tiles = 1,
@@ -130,11 +137,12 @@ class Case {
                   .cuts = work.num_merges + list.meetings};
     std::vector<std::int32_t> arrivals(static_cast<std::size_t>(list.meetings * shape.lanes), 0);
     const std::int64_t token_stride = p_.packed ? p_.packed_token : dim_qk_;
-    const Params params{.q = q_.data(),
+    const bool bytes = p_.packed || p_.e4m3;
+    const Params params{.q = p_.e4m3 ? static_cast<const void*>(q_bytes_.data()) : q_.data(),
                         .q_tokens = static_cast<std::int64_t>(tokens()),
                         .q_token_stride = std::int64_t{p_.heads} * query_stride_,
                         .q_head_stride = query_stride_,
-                        .k = p_.packed ? static_cast<const void*>(packed_.data()) : cache_.data(),
+                        .k = bytes ? static_cast<const void*>(packed_.data()) : cache_.data(),
                         .num_pages = num_pages_,
                         .k_page_stride = page_size_ * token_stride,
                         .k_token_stride = token_stride,
@@ -171,7 +179,8 @@ class Case {
       EXPECT_TRUE(sm80::prepare(gathering).ok());
       status = sm80::launch(gathering, grid, params, false, nullptr);
     } else {
-      const sm90::Instance hopper = p_.packed
+      const sm90::Instance hopper = p_.e4m3 ? sm90::e4m3_instance()
+                                    : p_.packed
                                         ? sm90::packed_instance(sm90::KeySource::packed, shape.rows)
                                         : sm90::instance_of(DType::bf16, page_size_, shape.rows);
       EXPECT_TRUE(sm90::prepare(hopper).ok());
@@ -250,6 +259,16 @@ class Case {
     return const_cast<std::uint16_t*>(std::as_const(*this).key(request, j, d));
   }
 
+  /// Numbers as e4m3 has them, which `numbers` then are too; NaN stays.
+  [[nodiscard]] static std::vector<std::uint8_t> to_bytes(std::vector<std::uint16_t>& numbers) {
+    std::vector<std::uint8_t> bytes;
+    for (std::uint16_t& x : numbers) {
+      bytes.push_back(x == kNan ? 0xff : tensor::round_to<tensor::E4m3>(from_bf16(x)).bits);
+      if (x != kNan) x = to_bf16(tensor::to_float(tensor::E4m3{bytes.back()}));
+    }
+    return bytes;
+  }
+
   /// Tokens in use become packed ones, and what they say is what is expected.
   void pack_keys(std::mt19937& random) {
     packed_.assign(static_cast<std::size_t>(num_pages_ * page_size_ * p_.packed_token), 0xff);
@@ -286,6 +305,7 @@ class Case {
   std::vector<std::uint16_t> cache_;
   std::vector<std::uint8_t> packed_;
   std::vector<std::uint16_t> q_;
+  std::vector<std::uint8_t> q_bytes_;  ///< in e4m3
 };
 
 std::vector<Problem> problems() {
@@ -355,6 +375,10 @@ std::vector<Problem> problems() {
     p.name += " packed";
     p.packed = true;
     all.push_back(p);
+    p.name = all[i].name + " e4m3";
+    p.packed = false;
+    p.e4m3 = true;
+    if (p.least_rows < sm90::kRows) all.push_back(p);
   }
   {
     Problem p = all[2];

@@ -97,8 +97,7 @@ ATTUNE_VECTOR_CLONES void multiply(const float (*__restrict a)[16],
     }
 }
 
-void read_a(const Operation& p, float (&a)[64][16]) {
-  const Element element = p.shape.element;
+void read_a(const Operation& p, Element element, float (&a)[64][16]) {
   if (p.shape.a != nullptr) {
     for (int t = 0; t < 128; ++t)
       for (int i = 0; i < 4; ++i)
@@ -119,24 +118,24 @@ void read_a(const Operation& p, float (&a)[64][16]) {
   }
 }
 
-void read_b(const Operation& p, float (&b)[16][256]) {
+void read_b(const Operation& p, Element element, float (&b)[16][256]) {
   const Operand operand(p.shape.descriptor_b, p.shape.b_mn_major);
   float eight[8];
   for (int column = 0; column < p.shape.n; column += operand.mn_major() ? 8 : 1)
     for (int k = 0; k < 16; k += operand.mn_major() ? 1 : 8) {
-      operand.chunk(column, k, p.shape.element, eight);
+      operand.chunk(column, k, element, eight);
       for (int e = 0; e < 8; ++e)
         (operand.mn_major() ? b[k][column + e] : b[k + e][column]) = eight[e];
     }
 }
 
-void carry_out(const Operation& p) {
+void carry_out(const Operation& p, Element element, bool accumulate) {
   static float a[64][16];
   static float b[16][256];
   static float c[64][256];
   const int n = p.shape.n;
-  read_a(p, a);
-  read_b(p, b);
+  read_a(p, element, a);
+  read_b(p, element, b);
   multiply(a, b, c, n);
   for (int t = 0; t < 128; ++t) {
     float* d = p.d[static_cast<std::size_t>(t)];
@@ -145,12 +144,17 @@ void carry_out(const Operation& p) {
     const float* lower = &c[row + 8][2 * (t % 4)];
     for (int i = 0; i < n / 8; ++i, d += 4, upper += 8, lower += 8) {
       const float product[4] = {upper[0], upper[1], lower[0], lower[1]};
-      if (p.shape.accumulate)
+      if (accumulate)
         for (int e = 0; e < 4; ++e) d[e] += product[e];
       else
         for (int e = 0; e < 4; ++e) d[e] = product[e];
     }
   }
+}
+
+void carry_out(const Operation& p) {
+  carry_out(p, p.shape.element, p.shape.accumulate);
+  if (p.shape.element == Element::e4m3_low) carry_out(p, Element::e4m3_high, true);
 }
 
 /// The first product of a chain: its accumulators' present values are kept and hidden.

@@ -7,7 +7,8 @@
 
 namespace attune::emulated {
 
-/// One thread's part of D[64, n] (+)= A[64, 16] B[16, n] on 16-bit elements.
+/// One thread's part of D[64, n] (+)= A[64, 16] B[16, n] on 16-bit elements. Of bytes (e4m3_low)
+/// every element is two, 32 in all. Sums are fp32's, where a card cuts those of bytes to 14 bits.
 struct WarpgroupProduct {
   float* d = nullptr;
   int n = 0;

@@ -19,7 +19,30 @@ struct LatentWants {
   std::string_view otherwise{};  ///< who takes other pages
   std::int32_t max_columns = 0;  ///< of latent and rope together, in eights; 0 = 512 + 64 alone
   bool packed = false;           ///< the fp8 cache too, under bf16 queries
+  bool e4m3 = false;             ///< queries in e4m3 over latents in e4m3 too
 };
+
+[[nodiscard]] inline Status check_latent_dtypes(const AttentionSpec& spec, const LatentWants& wants,
+                                                bool packed) {
+  const auto unserved = [&](std::string_view wanted) {
+    return unsupported(base::join(wants.backend, " wants ", wanted, ", have ", name(spec.q_dtype),
+                                  ", ", name(spec.o_dtype), " and ", name(spec.kv_dtype)));
+  };
+  const bool bf16 = spec.q_dtype == DType::bf16 && spec.o_dtype == DType::bf16;
+  if (packed) {
+    if (bf16 && spec.kv_dtype == DType::fp8_e4m3) return {};
+    return unserved("q and o in bf16 over latents in fp8_e4m3");
+  }
+  if (wants.e4m3 && spec.q_dtype == DType::fp8_e4m3) {
+    if (spec.o_dtype == DType::bf16 && spec.kv_dtype == DType::fp8_e4m3) return {};
+    return unserved("q and latents in fp8_e4m3 and o in bf16");
+  }
+  const bool alike = spec.kv_dtype == spec.q_dtype && spec.o_dtype == spec.q_dtype;
+  if (alike && (bf16 || spec.q_dtype == DType::f16)) return {};
+  return unserved(wants.e4m3
+                      ? "q, o and latents all in bf16 or all in fp16, or q and latents in fp8_e4m3"
+                      : "q, o and latents all in bf16 or all in fp16");
+}
 
 [[nodiscard]] inline Status check_latent_dims(const AttentionSpec& spec, const LatentWants& wants) {
   const int rope = spec.head_dim_qk - spec.head_dim_vo;
@@ -69,20 +92,7 @@ struct LatentWants {
                                   context.page_size, wants.otherwise));
   if (context.page_size < 1)
     return invalid_argument(base::join("page_size must be positive, have ", context.page_size));
-  if (packed) {
-    if (spec.q_dtype == DType::bf16 && spec.o_dtype == DType::bf16 &&
-        spec.kv_dtype == DType::fp8_e4m3)
-      return {};
-    return unsupported(base::join(who, " wants q and o in bf16 over latents in fp8_e4m3, have ",
-                                  name(spec.q_dtype), ", ", name(spec.o_dtype), " and ",
-                                  name(spec.kv_dtype)));
-  }
-  if ((spec.q_dtype != DType::bf16 && spec.q_dtype != DType::f16) ||
-      spec.kv_dtype != spec.q_dtype || spec.o_dtype != spec.q_dtype)
-    return unsupported(base::join(who, " wants q, o and latents all in bf16 or all in fp16, have ",
-                                  name(spec.q_dtype), ", ", name(spec.o_dtype), " and ",
-                                  name(spec.kv_dtype)));
-  return {};
+  return check_latent_dtypes(spec, wants, packed);
 }
 
 }  // namespace attune::backends::shared

@@ -196,7 +196,8 @@ Result<std::unique_ptr<Backend>> make_hopper_latent(const BackendContext& contex
           context, {.backend = descriptor.name,
                     .page_size = mla::sm90::kKeys,
                     .otherwise = ": name flashinfer, which reads any, or make pages of that size",
-                    .packed = true});
+                    .packed = true,
+                    .e4m3 = true});
       !s.ok())
     return s;
   const auto card = cuda::enter_hopper(descriptor.name, context);

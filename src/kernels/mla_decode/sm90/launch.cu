@@ -28,18 +28,38 @@ Instance make(DType dtype, KeySource source) {
           .kernel = ptx::kernel_handle(&mla_decode<Element, Keys>)};
 }
 
-/// The cache's rows; of packed ones all bytes, in pairs.
+/// What strides count is so many to an element of a map: bytes come in pairs.
+std::int64_t unit_of_queries(KeySource source) { return source == KeySource::e4m3 ? 2 : 1; }
+std::int64_t unit_of_keys(KeySource source) {
+  return source == KeySource::packed || source == KeySource::e4m3 ? 2 : 1;
+}
+
+tensor_map::Tensor query_tensor(const Instance& instance, const Params& params) {
+  const std::int64_t unit = unit_of_queries(instance.source);
+  return {.name = "q",
+          .dtype = instance.dtype,
+          .base = params.q,
+          .rank = 3,
+          .dims = {params.dim_qk / unit, params.num_heads, params.q_tokens},
+          .strides = {params.q_head_stride / unit, params.q_token_stride / unit},
+          .box = {64, params.heads_per_block, params.tokens_per_block}};
+}
+
+/// The cache's rows; of packed ones all bytes.
 tensor_map::Tensor key_tensor(const Instance& instance, const Params& params) {
-  constexpr int kBytes = 2;
-  const bool packed = instance.source == KeySource::packed;
-  const std::int64_t unit = packed ? kBytes : 1;
+  const std::int64_t unit = unit_of_keys(instance.source);
+  const int columns = instance.source == KeySource::packed ? packed::kTokenBytes : kDimQk;
   return {.name = "the latent cache",
           .dtype = instance.dtype,
           .base = params.k,
           .rank = 3,
-          .dims = {packed ? packed::kTokenBytes / kBytes : kDimQk, kKeys, params.num_pages},
+          .dims = {columns / unit, kKeys, params.num_pages},
           .strides = {params.k_token_stride / unit, params.k_page_stride / unit},
           .box = {64, kKeys, 1}};
+}
+
+bool maps_keys(KeySource source) {
+  return source == KeySource::pages || source == KeySource::packed || source == KeySource::e4m3;
 }
 
 }  // namespace
@@ -79,18 +99,9 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, Grid grid,
               const Params& params, cudaStream_t stream) {
   CUtensorMap q_map{};
   CUtensorMap k_map{};
-  if (Status s =
-          tensor_map::encode_lines(encoder, q_map,
-                                   {.name = "q",
-                                    .dtype = instance.dtype,
-                                    .base = params.q,
-                                    .rank = 3,
-                                    .dims = {params.dim_qk, params.num_heads, params.q_tokens},
-                                    .strides = {params.q_head_stride, params.q_token_stride},
-                                    .box = {64, params.heads_per_block, params.tokens_per_block}});
-      !s.ok())
+  if (Status s = tensor_map::encode_lines(encoder, q_map, query_tensor(instance, params)); !s.ok())
     return s;
-  if (instance.source == KeySource::pages || instance.source == KeySource::packed) {
+  if (maps_keys(instance.source)) {
     const Status s = tensor_map::encode_lines(encoder, k_map, key_tensor(instance, params));
     if (!s.ok()) return s;
   }
@@ -102,7 +113,8 @@ Status launch(const Instance& instance, tensor_map::Encoder encoder, Grid grid,
                                          .shared_bytes = instance.shared_bytes},
                                         arguments, true, stream);
   if (error == cudaSuccess)
-    error = sm80::start_merge(instance.dtype, grid.merge_blocks, params, params.block_rows == kRows,
+    error = sm80::start_merge(instance.dtype, grid.merge_blocks, params,
+                              params.block_rows == kRows && instance.source != KeySource::e4m3,
                               true, stream);
   if (error == cudaSuccess) return {};
   return failed(error, instance);

@@ -22,11 +22,12 @@ enum class KeySource : std::uint8_t {
   pooled,         ///< … in two pools, keys of 512 columns that are values
   packed,         ///< a page is a tile of 656-byte tokens
   listed_packed,  ///< … of which lists name slots
+  e4m3,           ///< a page is a tile of 576-byte tokens, and queries are such rows
 };
 
 /// One compiled kernel.
 struct Instance {
-  DType dtype = DType::bf16;
+  DType dtype = DType::bf16;  ///< of o
   KeySource source = KeySource::pages;
   int threads = 0;
   int shared_bytes = 0;
@@ -50,6 +51,8 @@ inline constexpr int kItemTiles = 4;
 /// Of bf16 queries over the fp8 latent cache: in pages of 64 tokens (KeySource::packed), or over
 /// lists of slots (listed_packed).
 [[nodiscard]] Instance packed_instance(KeySource source, int rows);
+/// Of queries in e4m3 over latents in e4m3, in pages of 64 tokens; o is bf16. Blocks of kRows rows.
+[[nodiscard]] Instance e4m3_instance();
 
 /// Once per instance and device: raises the shared-memory limit.
 [[nodiscard]] Status prepare(const Instance& instance);
