@@ -40,10 +40,13 @@ const dense::KernelRow* find(simd::Isa isa, DType q_dtype, DType kv_dtype) {
   return nullptr;
 }
 
-const dense::KernelRow* find_emulated(DType q_dtype, DType kv_dtype) {
+const dense::KernelRow* find_tiles(const TileWish& wish) {
+  if (wish.q_dtype == DType::bf16 && wish.kv_dtype == DType::i8 && wish.int8_products)
+    return wish.emulated ? &kAmxEmulatedByteRow : &kAmxByteRow;
+  if (!wish.emulated) return find(simd::Isa::amx, wish.q_dtype, wish.kv_dtype);
   for (const dense::KernelRow& candidate : kAmxEmulatedRows)
-    if (candidate.kv_dtype == kv_dtype && q_dtype == DType::bf16) return &candidate;
-  return find(simd::Isa::scalar, q_dtype, kv_dtype);
+    if (candidate.kv_dtype == wish.kv_dtype && wish.q_dtype == DType::bf16) return &candidate;
+  return find(simd::Isa::scalar, wish.q_dtype, wish.kv_dtype);
 }
 
 }  // namespace attune::kernels::paged_decode

@@ -16,7 +16,7 @@
 // are met next are asked for (stages.hpp).
 //
 //   scores (stage 1)    beside: weights of stage 0, its values asked for
-//   values (stage 0)    beside: keys of stage 2 asked for
+//   values (stage 0)    beside: scores of stage 1 go to their rows, keys of stage 2 asked for
 //   scores (stage 2)    …
 //
 // Rows of 8 bits are asked for one such part earlier, and become bf16 a portion at a time, half of the
@@ -181,7 +181,7 @@ struct TileBody {
       });
       if constexpr (!kInPlace)
         share(0, 1, [&](int row) { widen_keys(then, 0, row, wide_keys(0)); });
-      weighed_ ^= 1;
+      for (int span = 0; span < kSpans; ++span) turn(span);
     }
 
     /// Weighs and adds what `now`'s scores are for, and makes those of the stage after it; false if
@@ -194,7 +194,6 @@ struct TileBody {
       if (more) stages_.advance(later);
       rule_ = Io::common_rule(p_, item_, item_.kv_head + now.head);
       const Stage after = stages_.tile_after(then);
-      const int pieces = kSpans + rows_;
       const auto beside_scores = [&](int slot, int slots) {
         share(slot, slots, [&](int row) {
           if constexpr (kInPlace)
@@ -208,7 +207,8 @@ struct TileBody {
           else
             share(slot - slots / 2, slots / 2, [&](int row) { widen_values(now, 0, row); });
         }
-        for (int i = slot * pieces / slots; i < (slot + 1) * pieces / slots; ++i) weigh(now, i);
+        // Early: values are not to wait for their weights.
+        if (slot < slots / 2) share_of(rows_, slot, slots / 2, [&](int r) { weigh(now, r); });
       };
       if (more) {
         score(then, beside_scores);
@@ -216,7 +216,6 @@ struct TileBody {
         beside_scores(0, 2);
         beside_scores(1, 2);
       }
-      weighed_ ^= 1;
       add_values(now, [&](int slot, int slots, int portion, int slot_of_portion, int slots_of_it) {
         share(slot, slots, [&](int row) {
           if constexpr (kInPlace)
@@ -231,16 +230,21 @@ struct TileBody {
             else
               widen_keys(later, 0, row, wide_values(portions()));
           });
+        if (more) share_of(kSpans, slot, slots, [&](int span) { turn(span); });
       });
       if (portions() % 2 == 1) first_wide_ ^= 1;
       now = then;
       return more;
     }
 
-    /// The rows of a span that slot `slot` of `slots` takes care of.
+    /// What slot `slot` of `slots` takes care of, of `count` things; of the rows of a span.
+    template <class Each>
+    [[gnu::always_inline]] static void share_of(int count, int slot, int slots, Each&& each) {
+      for (int i = slot * count / slots; i < (slot + 1) * count / slots; ++i) each(i);
+    }
     template <class Each>
     [[gnu::always_inline]] static void share(int slot, int slots, Each&& each) {
-      for (int row = slot * kSide / slots; row < (slot + 1) * kSide / slots; ++row) each(row);
+      share_of(kSide, slot, slots, each);
     }
 
     /// Where rows that become bf16 lie: a stage's halves of keys and portions of values take turns.
@@ -288,8 +292,7 @@ struct TileBody {
       return {first, side.row(span * kSpan + 1) - first, kLine};
     }
 
-    /// Scores of a stage, two spans at a time, into the buffer that is not weighed;
-    /// `beside(slot, slots)` behind each product.
+    /// Scores of a stage, two spans at a time; `beside(slot, slots)` behind each product.
     template <class Beside>
     [[gnu::always_inline]] void score(const Stage& s, Beside&& beside) {
       const std::int64_t row_bytes = rows_ * tile::kCellBytes;
@@ -320,7 +323,7 @@ struct TileBody {
           tiles_.template zero<2>();
           beside(slot + 1, slots);
         }
-        float* const to = turned_[weighed_ ^ 1] + 2 * half * kSpan * rows_;
+        float* const to = turned_ + 2 * half * kSpan * rows_;
         tiles_.template store<0>(to, row_bytes);
         tiles_.template store<1>(to + kSpan * rows_, row_bytes);
         tiles_.template zero<0>();
@@ -328,16 +331,8 @@ struct TileBody {
       }
     }
 
-    /// Piece `piece` of a stage's weighing: a span's scores go to their rows, and then a row's
-    /// become weights.
-    [[gnu::always_inline]] void weigh(const Stage& s, int piece) {
-      if (piece < kSpans)
-        turn(turned_[weighed_] + piece * kSpan * rows_, scores_ + piece * kSpan);
-      else
-        weigh_row(s, piece - kSpans);
-    }
-
-    void weigh_row(const Stage& s, int r) {
+    /// Scores of row `r` become weights.
+    void weigh(const Stage& s, int r) {
       const int row = s.head * rows_ + r;
       Io::set_rule(p_, item_, 0, row, s.tile, s.rows->from, s.rows->to, rule_);
       float* const scores = scores_ + r * kTile;
@@ -399,7 +394,9 @@ struct TileBody {
     }
 
     /// Scores of a span, [16 keys][rows], go to their rows.
-    [[gnu::always_inline]] void turn(const float* from, float* to) const {
+    [[gnu::always_inline]] void turn(int span) {
+      const float* const from = turned_ + span * kSpan * rows_;
+      float* const to = scores_ + span * kSpan;
       if constexpr (kLanes == kSpan) {
         switch (rows_) {
           case 1: return deal<1>(from, to);
@@ -453,11 +450,10 @@ struct TileBody {
     float* const sum_;
     Tiles tiles_;
     softmax::RowRule rule_;
-    int weighed_ = 1;     ///< of two buffers of scores
     int first_wide_ = 0;  ///< of two buffers, that of the first half of the next keys
     alignas(64) Number wide_[2][kTile / 2 * kMostDims];
     alignas(64) Number spread_[kSpans * tile::kTileNumbers];
-    alignas(64) float turned_[2][kTile * kMaxGroup];
+    alignas(64) float turned_[kTile * kMaxGroup];
     alignas(64) float scores_[kMaxGroup * kTile];
     alignas(64) Number weights_[kTile];
   };

@@ -43,6 +43,15 @@ struct Amx : Avx512Bf16Verbs<Amx>, Avx512ByteVerbs<Amx> {
     _mm512_storeu_si512(second, _mm512_slli_epi32(wide, 16));
   }
 
+  /// 16 bytes as the first of fours whose others are zero, as the second, third and fourth.
+  static void spread_fours(const std::int8_t* from, char* to) {
+    __m512i fours = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+    unroll<4>([&](auto i) {
+      _mm512_storeu_si512(to + i * 64, fours);
+      fours = _mm512_slli_epi32(fours, 8);
+    });
+  }
+
   /// As many bytes as Pairs holds, as they lie.
   static Pairs load_bytes(const void* p) { return _mm512_loadu_si512(p); }
   /// Lane i: 128 * high[i] + low[i], both 32-bit integers where floats would lie.

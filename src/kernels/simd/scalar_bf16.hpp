@@ -2,7 +2,9 @@
 // avx512_bf16.hpp.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/simd/scalar.hpp"
 
@@ -70,6 +72,18 @@ struct ScalarBf16 : Scalar {
       first[2 * i] = second[2 * i + 1] = from[i];
       first[2 * i + 1] = second[2 * i] = 0;
     }
+  }
+  static void spread_fours(const std::int8_t* from, char* to) {
+    std::memset(to, 0, 4 * 64);
+    for (int place = 0; place < 4; ++place)
+      for (int i = 0; i < 16; ++i) to[place * 64 + 4 * i + place] = static_cast<char>(from[i]);
+  }
+  template <int kBits, bool kSigned>
+  static void store_digits(F x, F times, void* high, void* low) {
+    const auto n = static_cast<int>(std::nearbyintf(x * times));
+    const int upper = (n + (kSigned ? 1 << (kBits - 1) : 0)) >> kBits;
+    *static_cast<std::int8_t*>(high) = static_cast<std::int8_t>(upper);
+    *static_cast<std::int8_t*>(low) = static_cast<std::int8_t>(n - upper * (1 << kBits));
   }
   static Pairs load_bytes(const void* p) {
     Pairs pairs;
