@@ -182,7 +182,7 @@ file(GLOB attune_cascade_sources CONFIGURE_DEPENDS
      ${CMAKE_SOURCE_DIR}/src/kernels/append_kv/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/gather_kv/sm80/*.cu
      ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm90/*.cu
      ${CMAKE_SOURCE_DIR}/src/kernels/tensor_map/*.cu ${CMAKE_SOURCE_DIR}/src/device/cuda/*.cpp)
-foreach(source card dense_glue hopper_tiles paged_attention paged_decode_run paged_planner paged_setup prefill_choice)
+foreach(source card dense_glue hopper_tiles paged_attention paged_decode_run paged_levels paged_planner paged_setup prefill_choice)
   list(APPEND attune_cascade_sources ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/${source}.cpp)
 endforeach()
 # The plain-mma prefill kernel goes through it too.

@@ -58,6 +58,9 @@ struct Setup {
   /// head dims, options and page sizes: then levels are items of the general prefill kernel.
   std::optional<kernels::ragged_prefill::sm90::Instance> level{};
   kernels::tensor_map::Encoder encoder = nullptr;
+
+  /// Masks are for the kernel of several query tokens.
+  [[nodiscard]] bool may_decode() const { return !spec.custom_mask && !spec.block_mask; }
 };
 
 /// Pointers into the workspace.
@@ -144,6 +147,9 @@ class PagedPlan final : public Plan {
   plan::WorkspaceImage blocks;
   plan::WorkspaceImage block_bits;
 };
+
+/// The general prefill kernel, as its planner sees it.
+[[nodiscard]] plan::PrefillShape prefill_shape(const Setup& setup, const Sizes& sizes);
 
 /// Sizes that any batch within `bounds` fits in; monotone in every bound.
 [[nodiscard]] Sizes sizes_of(const Setup& setup, const BatchBounds& bounds);
