@@ -146,16 +146,6 @@ target_link_options(attune_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,-Bsymbolic
 set_target_properties(attune_cuda PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/plugin.map)
 install(TARGETS attune_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
-# Times and checks the prefill kernels on a Hopper card; stands alone, to be carried to a machine with one.
-file(GLOB attune_prefill_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm90/*.cu)
-set(attune_prefill_bench ${CMAKE_SOURCE_DIR}/bench/cuda/prefill_bench.cu ${CMAKE_SOURCE_DIR}/bench/cuda/prefill_variants.cu)
-set_source_files_properties(${attune_prefill_bench} PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
-add_executable(attune_prefill_bench EXCLUDE_FROM_ALL ${attune_prefill_bench} ${attune_prefill_kernels}
-                                                     ${CMAKE_SOURCE_DIR}/src/kernels/tensor_map/tensor_map.cu)
-attune_cuda_target(attune_prefill_bench)
-target_include_directories(attune_prefill_bench PRIVATE ${CMAKE_SOURCE_DIR})
-target_link_libraries(attune_prefill_bench PRIVATE attune_plan)
-
 # The conformance suite as one program, to be carried to a machine with a GPU.
 if(TARGET attune_conformance)
   add_executable(attune_cuda_suite EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/cuda/suite_main.cpp
@@ -167,49 +157,18 @@ if(TARGET attune_conformance)
   target_link_options(attune_cuda_suite PRIVATE -Wl,--as-needed)
 endif()
 
-# The same for the decode kernels.
-set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/cuda/decode_bench.cu PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
-add_executable(attune_decode_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cuda/decode_bench.cu
-                                                    ${CMAKE_SOURCE_DIR}/src/kernels/decode_plan/sm80/launch.cu)
-attune_cuda_target(attune_decode_bench)
-target_include_directories(attune_decode_bench PRIVATE ${CMAKE_SOURCE_DIR})
-target_link_libraries(attune_decode_bench PRIVATE attune_plan)
-
-# And for shared prefixes, through the whole backend.
-file(GLOB attune_cascade_sources CONFIGURE_DEPENDS
-     ${CMAKE_SOURCE_DIR}/src/kernels/paged_decode/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm80/*.cu
-     ${CMAKE_SOURCE_DIR}/src/kernels/decode_plan/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/merge_states/sm80/*.cu
-     ${CMAKE_SOURCE_DIR}/src/kernels/append_kv/sm80/*.cu ${CMAKE_SOURCE_DIR}/src/kernels/gather_kv/sm80/*.cu
-     ${CMAKE_SOURCE_DIR}/src/kernels/ragged_prefill/sm90/*.cu
-     ${CMAKE_SOURCE_DIR}/src/kernels/tensor_map/*.cu ${CMAKE_SOURCE_DIR}/src/device/cuda/*.cpp)
-foreach(source card dense_glue hopper_tiles paged_attention paged_decode_run paged_levels paged_planner paged_setup prefill_choice)
-  list(APPEND attune_cascade_sources ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/${source}.cpp)
-endforeach()
-# The plain-mma prefill kernel goes through it too.
-foreach(bench cascade mma_prefill)
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/cuda/${bench}_bench.cu PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
-  add_executable(attune_${bench}_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cuda/${bench}_bench.cu ${attune_cascade_sources})
+# Programs that time and check kernels by themselves, to be carried to a machine with a card: each is linked with what it uses
+# of the library's objects and nothing else.
+add_library(attune_cuda_archive STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:attune_cuda_objects>
+                                                        $<TARGET_OBJECTS:attune_cuda_host_objects>)
+foreach(bench cascade decode linear mla mma_prefill prefill)
+  set(sources ${CMAKE_SOURCE_DIR}/bench/cuda/${bench}_bench.cu)
+  if(bench STREQUAL prefill)
+    list(APPEND sources ${CMAKE_SOURCE_DIR}/bench/cuda/prefill_variants.cu)
+  endif()
+  set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
+  add_executable(attune_${bench}_bench EXCLUDE_FROM_ALL ${sources})
   attune_cuda_target(attune_${bench}_bench)
   target_include_directories(attune_${bench}_bench PRIVATE ${CMAKE_SOURCE_DIR})
-  target_link_libraries(attune_${bench}_bench PRIVATE attune_plan attune_attention)
+  target_link_libraries(attune_${bench}_bench PRIVATE attune_cuda_archive attune_kernels attune_plan attune_attention)
 endforeach()
-
-# And for the latent kernels.
-file(GLOB attune_mla_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/mla_decode/*/*.cu)
-set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/cuda/mla_bench.cu PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
-add_executable(attune_mla_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cuda/mla_bench.cu ${attune_mla_kernels}
-                                                 ${CMAKE_SOURCE_DIR}/src/kernels/append_kv/sm80/packed_latent.cu
-                                                 ${CMAKE_SOURCE_DIR}/src/kernels/tensor_map/tensor_map.cu)
-attune_cuda_target(attune_mla_bench)
-target_include_directories(attune_mla_bench PRIVATE ${CMAKE_SOURCE_DIR})
-target_link_libraries(attune_mla_bench PRIVATE attune_plan)
-
-# And for linear attention.
-file(GLOB attune_linear_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/linear/sm90/*.cu)
-set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/cuda/linear_bench.cu PROPERTIES COMPILE_OPTIONS "${attune_cuda_sm90a}")
-add_executable(attune_linear_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cuda/linear_bench.cu ${attune_linear_kernels}
-               ${CMAKE_SOURCE_DIR}/src/backends/shared/cuda/linear_planner.cpp
-               ${CMAKE_SOURCE_DIR}/src/backends/shared/linear_checks.cpp)
-attune_cuda_target(attune_linear_bench)
-target_include_directories(attune_linear_bench PRIVATE ${CMAKE_SOURCE_DIR})
-target_link_libraries(attune_linear_bench PRIVATE attune_kernels attune_plan attune_attention)
