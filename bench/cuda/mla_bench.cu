@@ -220,7 +220,7 @@ sm90::Instance instance_for(const Problem& p, DType dtype, int rows) {
   switch (p.of) {
     case Cache::rows: return sm90::instance_of(dtype, p.page, rows);
     case Cache::packed: return sm90::packed_instance(sm90::KeySource::packed, rows);
-    case Cache::e4m3: return sm90::e4m3_instance();
+    case Cache::e4m3: return sm90::e4m3_instance(rows);
   }
   return {};
 }
@@ -239,10 +239,9 @@ Launchable prepare(const Data& d, const Cut& cut) {
   const plan::LatentRules rules{.num_heads = d.p.heads,
                                 .meetings = !cut.older,
                                 .rows = cut.older ? l.older_kernel.rows : sm90::kRows,
-                                .least_rows = cut.older               ? l.older_kernel.rows
-                                              : d.p.of == Cache::e4m3 ? sm90::kRows
-                                              : cut.least_rows        ? cut.least_rows
-                                                                      : sm90::least_rows(dtype),
+                                .least_rows = cut.older        ? l.older_kernel.rows
+                                              : cut.least_rows ? cut.least_rows
+                                                               : sm90::least_rows(dtype),
                                 .tile = cut.older ? sm80::kKeys : kKeys,
                                 .workers = cut.workers > 0 ? cut.workers : most,
                                 .item_tiles = cut.item_tiles > 0 ? cut.item_tiles

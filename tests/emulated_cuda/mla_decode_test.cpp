@@ -114,9 +114,7 @@ class Case {
                                    .causal = p_.causal,
                                    .meetings = !gather,
                                    .rows = gather ? gathering.rows : sm90::kRows,
-                                   .least_rows = gather    ? gathering.rows
-                                                 : p_.e4m3 ? sm90::kRows
-                                                           : p_.least_rows,
+                                   .least_rows = gather ? gathering.rows : p_.least_rows,
                                    .tile = gather ? sm80::kKeys : sm90::kKeys,
                                    .workers = p_.workers,
                                    .item_tiles = 1,
@@ -179,7 +177,7 @@ class Case {
       EXPECT_TRUE(sm80::prepare(gathering).ok());
       status = sm80::launch(gathering, grid, params, false, nullptr);
     } else {
-      const sm90::Instance hopper = p_.e4m3 ? sm90::e4m3_instance()
+      const sm90::Instance hopper = p_.e4m3 ? sm90::e4m3_instance(shape.rows)
                                     : p_.packed
                                         ? sm90::packed_instance(sm90::KeySource::packed, shape.rows)
                                         : sm90::instance_of(DType::bf16, page_size_, shape.rows);
@@ -378,7 +376,7 @@ std::vector<Problem> problems() {
     p.name = all[i].name + " e4m3";
     p.packed = false;
     p.e4m3 = true;
-    if (p.least_rows < sm90::kRows) all.push_back(p);
+    all.push_back(p);
   }
   {
     Problem p = all[2];

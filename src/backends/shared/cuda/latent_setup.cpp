@@ -28,7 +28,7 @@ Result<LatentSetup> hopper_setup(const BackendContext& context, const device::cu
   const DType dtype = context.spec.q_dtype;
   const bool packed = context.kv_layout == KvLayout::mla_latent_fp8;
   const auto instance_of = [&](int rows) {
-    if (dtype == DType::fp8_e4m3) return mla::sm90::e4m3_instance();
+    if (dtype == DType::fp8_e4m3) return mla::sm90::e4m3_instance(rows);
     if (packed)
       return mla::sm90::packed_instance(keys == LatentKeys::lists
                                             ? mla::sm90::KeySource::listed_packed

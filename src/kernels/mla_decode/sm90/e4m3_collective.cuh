@@ -10,11 +10,14 @@
 #include "kernels/mla_decode/sm90/collective.cuh"
 #include "kernels/mla_decode/sm90/e4m3_config.cuh"
 #include "kernels/ptx/wgmma_e4m3.cuh"
+#include "kernels/ptx/wgmma_narrow_shapes.cuh"
 
 namespace attune::kernels::mla_decode::sm90::e4m3 {
 
 inline constexpr int kChunks = 4;  ///< of 16 columns, of a warp
-using Output = float[kChunks][kRows / 2];
+/// Of a block of N rows.
+template <int N>
+using Output = float[kChunks][N / 2];
 
 /// A descriptor's step over one panel, and over 32 of its columns.
 inline constexpr std::uint64_t kPanelStep = kPanelBytes >> 4;
@@ -60,11 +63,12 @@ __device__ __forceinline__ float2 pair_of(const float (&rows)[kRows], int c) {
 }
 
 /// Outputs times their rows' factors, where any has moved.
-__device__ __forceinline__ void rescale(Output& o, const Shared& shared, int place) {
+template <int N>
+__device__ __forceinline__ void rescale(Output<N>& o, const Shared& shared, int place) {
   const int4 moved = *reinterpret_cast<const int4*>(shared.moved[place]);
   if ((moved.x | moved.y | moved.z | moved.w) == 0) return;
 #pragma unroll
-  for (int c = 0; c < kRows / 8; ++c) {
+  for (int c = 0; c < N / 8; ++c) {
     const float2 factor = pair_of(shared.factor[place], c);
 #pragma unroll
     for (int b = 0; b < kChunks; ++b)
@@ -90,8 +94,8 @@ __device__ __forceinline__ void clear_values(std::uint8_t (*panels)[kPanelBytes]
 /// M side: a matrix of 8 keys by 16 columns is loaded as pairs of columns, transposed, so that a
 /// thread gets two columns of two keys, and which column is whose is ours to say. `done` is called
 /// when all is in registers; the last two steps' products are under way at the end.
-template <class Done>
-__device__ __forceinline__ void add_values(Output& o, const std::uint8_t (*panels)[kPanelBytes],
+template <int N, class Done>
+__device__ __forceinline__ void add_values(Output<N>& o, const std::uint8_t (*panels)[kPanelBytes],
                                            std::uint64_t p, Done done) {
   const int matrix = lane() / 8;
   const int row = 8 * (matrix % 2) + lane() % 8;
@@ -122,15 +126,20 @@ __device__ __forceinline__ void add_values(Output& o, const std::uint8_t (*panel
     if (step + 1 == kKeys / 16) done();
     ptx::wgmma_fence();
 #pragma unroll
-    for (int b = 0; b < kChunks; ++b)
-      ptx::wgmma_rs<__half, kRows, ptx::Major::k>(o[b], a[step % 2][b],
-                                                  p + step * sm90::kColumnStep, true);
+    for (int b = 0; b < kChunks; ++b) {
+      const std::uint64_t keys = p + step * sm90::kColumnStep;
+      if constexpr (N == kRows)
+        ptx::wgmma_rs<__half, N, ptx::Major::k>(o[b], a[step % 2][b], keys, true);
+      else
+        ptx::narrow::wgmma_rs<__half, N, ptx::Major::k>(o[b], a[step % 2][b], keys, true);
+    }
     ptx::wgmma_commit();
   }
 }
 
 /// All products are done.
-__device__ __forceinline__ void wait_for_products(Output& o, Scores& s) {
+template <int N>
+__device__ __forceinline__ void wait_for_products(Output<N>& o, Scores& s) {
   ptx::wgmma_wait<0>();
 #pragma unroll
   for (int b = 0; b < kChunks; ++b) ptx::wgmma_pin(o[b]);

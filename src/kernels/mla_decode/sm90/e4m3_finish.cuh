@@ -12,12 +12,12 @@ __device__ __forceinline__ int column_of(int w, int b) {
 }
 
 /// each(row, c, e) for the thread's rows of the block that exist.
-template <class Each>
+template <int N, class Each>
 __device__ __forceinline__ void for_each_row(const Params& params,
                                              const attention::LatentItem& item, int block,
                                              Each each) {
 #pragma unroll
-  for (int c = 0; c < kRows / 8; ++c)
+  for (int c = 0; c < N / 8; ++c)
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int row = 8 * c + 2 * (lane() % 4) + e;
@@ -27,10 +27,11 @@ __device__ __forceinline__ void for_each_row(const Params& params,
 }
 
 /// A part of a cut strip for the merge kernel, in fp32.
-__device__ __forceinline__ void write_partial(const Output& o, const Params& params,
+template <int N>
+__device__ __forceinline__ void write_partial(const Output<N>& o, const Params& params,
                                               const attention::LatentItem& item, int block,
                                               float* part, int w) {
-  for_each_row(params, item, block, [&](int row, const RowPlace&, int c, int e) {
+  for_each_row<N>(params, item, block, [&](int row, const RowPlace&, int c, int e) {
 #pragma unroll
     for (int b = 0; b < kChunks; ++b)
       *reinterpret_cast<float2*>(part + row * kDimVo + column_of(w, b)) =
@@ -39,33 +40,36 @@ __device__ __forceinline__ void write_partial(const Output& o, const Params& par
 }
 
 /// A part for a meeting: every thread's registers, for the same thread of the other block.
+template <int N>
 __device__ __forceinline__ float4* part_of_thread(float* part, int b, int c) {
-  return reinterpret_cast<float4*>(part) + (b * (kRows / 8) + c) * kConsumers + threadIdx.x;
+  return reinterpret_cast<float4*>(part) + (b * (N / 8) + c) * kConsumers + threadIdx.x;
 }
-__device__ __forceinline__ void leave_part(const Output& o, float* part) {
+template <int N>
+__device__ __forceinline__ void leave_part(const Output<N>& o, float* part) {
 #pragma unroll
   for (int b = 0; b < kChunks; ++b)
 #pragma unroll
-    for (int c = 0; c < kRows / 8; ++c)
-      *part_of_thread(part, b, c) =
+    for (int c = 0; c < N / 8; ++c)
+      *part_of_thread<N>(part, b, c) =
           make_float4(o[b][4 * c], o[b][4 * c + 1], o[b][4 * c + 2], o[b][4 * c + 3]);
 }
 
 /// The finished rows, times what `own` says, and where there is a `part`, that times `other`. Both
 /// products are rounded before the sum, so that it does not matter which part came first.
-__device__ __forceinline__ void write_output(const Output& o, const Shared& shared,
+template <int N>
+__device__ __forceinline__ void write_output(const Output<N>& o, const Shared& shared,
                                              const Params& params,
                                              const attention::LatentItem& item, int block,
                                              float* part, int w) {
 #pragma unroll
-  for (int c = 0; c < kRows / 8; ++c) {
+  for (int c = 0; c < N / 8; ++c) {
     const float2 own = pair_of(shared.own, c);
     const float2 other = pair_of(shared.other, c);
     float x[kChunks][4];
 #pragma unroll
     for (int b = 0; b < kChunks; ++b) {
       const float4 theirs = part == nullptr ? make_float4(0.0f, 0.0f, 0.0f, 0.0f)
-                                            : __ldcg(part_of_thread(part, b, c));
+                                            : __ldcg(part_of_thread<N>(part, b, c));
       x[b][0] = __fadd_rn(__fmul_rn(o[b][4 * c], own.x), __fmul_rn(theirs.x, other.x));
       x[b][1] = __fadd_rn(__fmul_rn(o[b][4 * c + 1], own.y), __fmul_rn(theirs.y, other.y));
       x[b][2] = __fadd_rn(__fmul_rn(o[b][4 * c + 2], own.x), __fmul_rn(theirs.z, other.x));
@@ -120,15 +124,16 @@ __device__ __forceinline__ void weigh_rows(Shared& shared, const Params& params,
 }
 
 /// Divides by the sums and writes the rows and their state, or what becomes of a part.
+template <int N>
 __device__ __forceinline__ void finish(Shared& shared, std::int32_t arrival, const Params& params,
                                        const attention::LatentItem& item, int block,
-                                       const Rows& rows, RowState& state, const Output& o,
+                                       const Rows& rows, RowState& state, const Output<N>& o,
                                        int lane_of_group, int w) {
   const int first = 16 * warp_of_group() + lane() / 4;
   const bool meeting = item.meeting >= 0;
-  const bool speaks = w == 0 && lane() % 4 == 0;
+  const bool speaks = w == 0 && lane() % 4 == 0 && 16 * warp_of_group() < N;
   const std::int64_t place = std::int64_t{item.place} * params.lanes + lane_of_group;
-  float* const part = params.partial_o + place * kRows * kDimVo;
+  float* const part = params.partial_o + place * N * kDimVo;
   std::int32_t* const counter = counter_of(params, item, lane_of_group);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -143,12 +148,12 @@ __device__ __forceinline__ void finish(Shared& shared, std::int32_t arrival, con
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int row = first + 8 * h;
-        params.partial_maximum[place * kRows + row] = state.maximum[h];
-        params.partial_sum[place * kRows + row] = shared.sum[0][row] + shared.sum[1][row];
+        params.partial_maximum[place * N + row] = state.maximum[h];
+        params.partial_sum[place * N + row] = shared.sum[0][row] + shared.sum[1][row];
       }
-    if (!meeting) return write_partial(o, params, item, block, part, w);
+    if (!meeting) return write_partial<N>(o, params, item, block, part, w);
     // The first of two parts to come: leaves its rows at the place and says so.
-    leave_part(o, part);
+    leave_part<N>(o, part);
     ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
     if (threadIdx.x == 0) ptx::arrive_at(counter);
     return;
@@ -161,9 +166,9 @@ __device__ __forceinline__ void finish(Shared& shared, std::int32_t arrival, con
     }
     ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
   }
-  if (speaks) weigh_rows(shared, params, item, rows, state, meeting ? place * kRows : -1);
+  if (speaks) weigh_rows(shared, params, item, rows, state, meeting ? place * N : -1);
   ptx::named_barrier_sync(kConsumerBarrier, kConsumers);
-  write_output(o, shared, params, item, block, meeting ? part : nullptr, w);
+  write_output<N>(o, shared, params, item, block, meeting ? part : nullptr, w);
 }
 
 }  // namespace attune::kernels::mla_decode::sm90::e4m3

@@ -1,5 +1,5 @@
-// The Hopper latent kernel for queries in e4m3 over latents in e4m3, one scale for all: 64 rows a
-// block, tiles of 64 keys, 576 bytes a key.
+// The Hopper latent kernel for queries in e4m3 over latents in e4m3, one scale for all: 16, 32 or 64
+// rows a block, tiles of 64 keys, 576 bytes a key.
 //
 // Scores are products of bytes, twice as fast as those of 16 bits, over keys as they arrive. Values
 // meet probabilities in fp16, on the M side of O^T = V^T P^T: its operand may come from registers,
@@ -11,7 +11,8 @@
 //
 //   w owns tile t:  softmax of t, handed over | Q K_{t+2}^T under way | P_{t-1} V_{t-1} | P_t V_t
 //
-// Keys come four tiles deep, by the copy engine.
+// Keys come four tiles deep, by the copy engine. Few rows have the same scores, whose other rows are
+// nobody's, and columns of values' products for their own alone.
 #pragma once
 
 #include "kernels/mla_decode/sm90/e4m3_finish.cuh"
@@ -73,6 +74,7 @@ __device__ __forceinline__ void produce(Shared& shared, const Params& params,
   }
 }
 
+template <int N>
 __device__ __forceinline__ void consume(Shared& shared, const Params& params, int w) {
   const Share share = share_of(params);
   ptx::dependency_wait();
@@ -81,7 +83,7 @@ __device__ __forceinline__ void consume(Shared& shared, const Params& params, in
   const std::uint64_t p = ptx::wgmma_descriptor(shared.p[0]);
   std::uint32_t tiles = 0;
   std::uint32_t item_parity = 0;
-  Output o;
+  Output<N> o;
 
   for (int i = share.begin; i < share.end; ++i) {
     const attention::LatentItem item = item_of(params, share, i);
@@ -92,9 +94,9 @@ __device__ __forceinline__ void consume(Shared& shared, const Params& params, in
 #pragma unroll
     for (int b = 0; b < kChunks; ++b)
 #pragma unroll
-      for (int j = 0; j < kRows / 2; ++j) o[b][j] = 0.0f;
+      for (int j = 0; j < N / 2; ++j) o[b][j] = 0.0f;
     if (item.tile_begin >= item.tile_end) {
-      finish(shared, 0, params, item, block, rows, state, o, share.lane, w);
+      finish<N>(shared, 0, params, item, block, rows, state, o, share.lane, w);
       continue;
     }
     ptx::mbarrier_wait(shared.q_full, item_parity);
@@ -128,12 +130,12 @@ __device__ __forceinline__ void consume(Shared& shared, const Params& params, in
     const auto take = [&](int tile) {
       const int place = place_of_tile(tile);
       const auto stage = static_cast<int>(number_of(tile) % kStages);
-      rescale(o, shared, place);
+      rescale<N>(o, shared, place);
       auto* const panels = shared.k[stage] + w * (kLatentPanels / kGroups);
       const int valid = item.kv_len - tile * kKeys;
       if (valid < kKeys) clear_values(panels, valid, w);
-      add_values(o, panels, p + static_cast<std::uint32_t>(place) * (kRows * kKeys * 2 >> 4),
-                 [&] { ptx::mbarrier_arrive_warp(shared.k_empty[stage]); });
+      add_values<N>(o, panels, p + static_cast<std::uint32_t>(place) * (kRows * kKeys * 2 >> 4),
+                    [&] { ptx::mbarrier_arrive_warp(shared.k_empty[stage]); });
     };
     const auto use_scores = [&](Scores& s, int tile) {
       if ((tile + 1) * kKeys > rows.keys_of_all) apply_mask(s, rows, tile);
@@ -151,36 +153,37 @@ __device__ __forceinline__ void consume(Shared& shared, const Params& params, in
     int tile = item.tile_begin + (owns_first ? 0 : 1);
     Scores s;
     if (tile < item.tile_end) start_scores(s, tile);
-    wait_for_products(o, s);
+    wait_for_products<N>(o, s);
     for (; tile < item.tile_end; tile += kGroups) {
       const bool has_given = tile > item.tile_begin;
       if (has_given) meet_given(tile - 1);
       use_scores(s, tile);
       if (has_given) {
         take(tile - 1);
-        wait_for_products(o, s);
+        wait_for_products<N>(o, s);
       }
       if (tile + kGroups < item.tile_end)
         start_scores(s, tile + kGroups);
       else
         ptx::mbarrier_arrive_warp(shared.q_empty);
       take(tile);
-      wait_for_products(o, s);
+      wait_for_products<N>(o, s);
     }
     if (tile == item.tile_end) {
       meet_given(tile - 1);
       take(tile - 1);
-      wait_for_products(o, s);
+      wait_for_products<N>(o, s);
     }
     tiles += static_cast<std::uint32_t>(item.tile_end - item.tile_begin);
     item_parity ^= 1;
     ptx::mbarrier_wait(shared.drawn, item_parity ^ 1);
     const std::int32_t arrival = shared.arrival;
     ptx::mbarrier_arrive_warp(shared.read);
-    finish(shared, arrival, params, item, block, rows, state, o, share.lane, w);
+    finish<N>(shared, arrival, params, item, block, rows, state, o, share.lane, w);
   }
 }
 
+template <int N>
 __global__ void __launch_bounds__(Roles::kThreads, 1)
     mla_decode_e4m3(const __grid_constant__ CUtensorMap q_map,
                     const __grid_constant__ CUtensorMap k_map,
@@ -205,7 +208,7 @@ __global__ void __launch_bounds__(Roles::kThreads, 1)
   const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / 128), 0);
   if (group < kGroups) {
     ptx::registers_take<Roles::kOfConsumer>();
-    consume(shared, params, group);
+    consume<N>(shared, params, group);
   } else {
     ptx::registers_give<Roles::kOfProducer>();
     if (threadIdx.x == kConsumers) produce(shared, params, q_map, k_map);

@@ -36,7 +36,7 @@ struct Instance {
 
 /// Rows of the smallest blocks that there is a kernel for; others have twice as many, up to kRows.
 [[nodiscard]] constexpr int least_rows(DType dtype) {
-  return dtype == DType::bf16 ? kFewRows : kRows;
+  return dtype == DType::f16 ? kRows : kFewRows;
 }
 
 /// What an item costs beside its tiles, in tiles.
@@ -51,8 +51,8 @@ inline constexpr int kItemTiles = 4;
 /// Of bf16 queries over the fp8 latent cache: in pages of 64 tokens (KeySource::packed), or over
 /// lists of slots (listed_packed).
 [[nodiscard]] Instance packed_instance(KeySource source, int rows);
-/// Of queries in e4m3 over latents in e4m3, in pages of 64 tokens; o is bf16. Blocks of kRows rows.
-[[nodiscard]] Instance e4m3_instance();
+/// Of queries in e4m3 over latents in e4m3, in pages of 64 tokens; o is bf16.
+[[nodiscard]] Instance e4m3_instance(int rows);
 
 /// Once per instance and device: raises the shared-memory limit.
 [[nodiscard]] Status prepare(const Instance& instance);
